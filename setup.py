@@ -1,0 +1,24 @@
+"""Reads every figure from settings.ini, so that it stands in one place only."""
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+config = ConfigParser(delimiters=["="], interpolation=None)
+config.read("settings.ini", encoding="utf-8")
+settings = config["DEFAULT"]
+
+setup(
+    name=settings["lib_name"],
+    version=settings["version"],
+    description=settings["description"],
+    long_description=Path("README.md").read_text(encoding="utf-8") if Path("README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    author=settings["author"],
+    license="MIT",
+    keywords=settings["keywords"].split(),
+    packages=find_packages(include=["dpsbi", "dpsbi.*"]),
+    python_requires=f">={settings['min_python']}",
+    install_requires=settings["requirements"].split(),
+    extras_require={"dev": settings["dev_requirements"].split(), "docs": settings["docs_requirements"].split()},
+)
