@@ -30,7 +30,7 @@ def _positive(name: str, value, zero: bool = False) -> float:
         raise ValueError(f"{name} must be a finite number {'at least' if zero else 'above'} 0, not {value}")
     return value
 
-# %% ../nbs/00_privacy.ipynb #0338ac40
+# %% ../nbs/00_privacy.ipynb #259b1a58
 @dataclass(frozen=True)
 class Query:
     """A statistic of a data set, with the farthest that one record can move it.
@@ -46,17 +46,20 @@ class Query:
     unit: str = "record"        # what one record is: whom the guarantee protects
     step: float | None = None   # the values are multiples of this (1 for counts); None: real numbers
     dim: int | None = None      # r, where known beforehand
+    smoothness: float | None = None  # ξ, where the last value is a ξ-smooth sensitivity
 
     def __post_init__(self):
         if not callable(self.fn):
             raise TypeError(f"fn must be a function from a batch of data sets (B, *x) to values (B, r), not {type(self.fn).__name__}")
-        object.__setattr__(self, "sensitivity", _positive("sensitivity", self.sensitivity))
+        if self.smoothness is None or self.sensitivity != math.inf:  # smooth sensitivity serves queries without a global bound
+            object.__setattr__(self, "sensitivity", _positive("sensitivity", self.sensitivity))
         if self.norm not in NORMS:
             raise ValueError(f"norm must be one of {NORMS}, not {self.norm!r}")
         if self.neighbours not in NEIGHBOURS:
             raise ValueError(f"neighbours must be one of {NEIGHBOURS}, not {self.neighbours!r}")
-        if self.step is not None:
-            object.__setattr__(self, "step", _positive("step", self.step))
+        for name in ("step", "smoothness"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _positive(name, getattr(self, name)))
         if self.dim is not None and self.dim < 1:
             raise ValueError(f"dim must be at least 1, not {self.dim}")
 
