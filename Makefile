@@ -46,8 +46,20 @@ execute: .venv/.installed   ## make execute NB=nbs/00_privacy.ipynb
 	cd $(dir $(NB)) && $(abspath $(BIN))/jupyter execute --inplace $(notdir $(NB))
 	$(BIN)/nbdev_clean
 
-docs: .venv/.docs
-	@echo docs
+# ---- the site: notebooks as they are, with their outputs; nothing is fetched when a page is read
+MATHJAX := mathjax@3.2.2
+
+nbs/_static/mathjax/tex-svg-full.js:
+	@command -v npm >/dev/null || { echo "make docs needs npm (part of Node.js) to fetch $(MATHJAX) once; install it, e.g. apt-get install npm" >&2; exit 1; }
+	@mkdir -p nbs/_build/npm $(@D)
+	@npm pack --loglevel=error --pack-destination nbs/_build/npm $(MATHJAX) >/dev/null
+	@tar -xzmf nbs/_build/npm/$(subst @,-,$(MATHJAX)).tgz -C $(@D) --strip-components=1 package/LICENSE
+	@tar -xzmf nbs/_build/npm/$(subst @,-,$(MATHJAX)).tgz -C $(@D) --strip-components=2 package/es5/$(@F)
+
+docs: .venv/.docs nbs/_static/mathjax/tex-svg-full.js
+	@$(BIN)/sphinx-build -q -j auto -W -b html -d nbs/_build/doctrees nbs nbs/_build/html \
+		|| { rm -rf nbs/_build/doctrees; exit 1; }  # so that the next run reads, and warns, again
+	@echo "The site is ready: open nbs/_build/html/index.html"
 
 clean:
 	rm -rf .venv nbs/_build build dist *.egg-info

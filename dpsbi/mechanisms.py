@@ -168,7 +168,7 @@ class Gaussian(Mechanism):
         used = self.scale * (1 + math.sqrt(s.size) * rounding / _sensitivity(query, "l2") + 2.0 ** (8 - GRID_BITS))
         return replace(self, scale=used), _opendp_gaussian(s, used, int(math.log2(rounding)))
 
-# %% ../nbs/01_mechanisms.ipynb #4331ab10
+# %% ../nbs/01_mechanisms.ipynb #4d2f45f2
 @dataclass(frozen=True)
 class DiscreteLaplace(Mechanism):
     "Two-sided geometric noise on the multiples of `step`, Pr ∝ exp(-|z|/scale): pure ε = Δ₁/scale for values on that grid."
@@ -196,8 +196,8 @@ class DiscreteLaplace(Mechanism):
         return np.where(on_grid, log_p, -np.inf).sum(-1)
 
     def log_prob_max(self, s_dp) -> float:
-        "The largest probability over s, attained at s = s_dp."
-        return np.shape(s_dp)[-1] * math.log(math.tanh(self.step / (2 * self.scale)))
+        "The largest probability over s, attained at s = s_dp; -inf off the grid."
+        return float(self.log_prob(s_dp, s_dp))
 
     def transform(self, u, s) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
@@ -301,7 +301,7 @@ class BinomialResponse(Mechanism):
         p = [(int(v) + m) / (self.population + 2 * m) for v in s]
         return self, np.array([sum(secrets.randbelow(q.denominator) < q.numerator for _ in range(self.n)) for q in p], float)
 
-# %% ../nbs/01_mechanisms.ipynb #7478dd6f
+# %% ../nbs/01_mechanisms.ipynb #a2bfcb6e
 @dataclass(frozen=True)
 class RandomisedResponse(Mechanism):
     "Each category (0..categories-1) is kept with probability `keep`, else replaced by another at random: pure ε per answer (Warner 1965)."
@@ -325,8 +325,8 @@ class RandomisedResponse(Mechanism):
         return np.where(possible, np.where(s_dp == s, math.log(self.keep), math.log(self._other)), -np.inf).sum(-1)
 
     def log_prob_max(self, s_dp) -> float:
-        "The largest probability over s, attained at s = s_dp."
-        return np.shape(s_dp)[-1] * math.log(self.keep)
+        "The largest probability over s, attained at s = s_dp; -inf for an impossible answer."
+        return float(self.log_prob(s_dp, s_dp))
 
     def transform(self, u, s) -> np.ndarray:
         "Inverse CDF over the categories in their order: u in (0, 1) of shape (..., r) to releases of s."

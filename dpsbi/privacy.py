@@ -133,7 +133,7 @@ class Entry:
     neighbours: str | None = None
     unit: str | None = None
 
-# %% ../nbs/00_privacy.ipynb #bbff3c36
+# %% ../nbs/00_privacy.ipynb #c4ad9d90
 class Ledger:
     """The privacy budget of one set of records; refuses, before any record is read, what it cannot pay.
 
@@ -164,10 +164,11 @@ class Ledger:
         return Cost(float(_exact(self.budget.epsilon) - _exact(spent.epsilon)),
                     float(_exact(self.budget.delta) - _exact(spent.delta)))
 
-    def spend(self, cost: Cost, label: str, neighbours: str | None = None, unit: str | None = None) -> None:
+    def spend(self, cost: Cost, label: str, neighbours: str | None = None, unit: str | None = None) -> Entry:
         """Pay `cost`, or raise BudgetError and pay nothing. Call it before reading any record.
 
-        label: what it was spent on. neighbours, unit: as in Query; all entries of a ledger must agree.
+        label: what it was spent on. neighbours, unit: as in Query; all entries of a ledger must agree. Returns the entry,
+        with which `settle` can give back what an adaptive algorithm did not need.
         """
         with self._lock:
             self._refuse_mixture("neighbours", neighbours)
@@ -175,10 +176,28 @@ class Ledger:
             if not self._affords(cost):
                 raise BudgetError(f"{label!r} costs {_say(cost)}, but of {_say(self.budget)} only {_say(self.remaining)} remains; "
                                   "no record was read and nothing was spent")
-            entries = [*self._history, Entry(cost, str(label), neighbours, unit)]
-            if self.path:
-                self._write(entries)
-            self._history = entries
+            self._replace([*self._history, Entry(cost, str(label), neighbours, unit)])
+            return self._history[-1]
+
+    def settle(self, entry: Entry, cost: Cost) -> Entry:
+        """Lower what `entry` paid to `cost`, which its algorithm must have proved to be all that it used.
+
+        A run that is killed before it settles has paid in full. ValueError if entry is not in the history or cost exceeds it.
+        """
+        with self._lock:
+            where = [k for k, e in enumerate(self._history) if e is entry]
+            if not where:
+                raise ValueError("this entry is not in the ledger's history; settle what spend returned, once")
+            if not cost <= entry.cost:
+                raise ValueError(f"{entry.label!r} paid {_say(entry.cost)} and cannot settle for more, {_say(cost)}")
+            settled = Entry(cost, entry.label, entry.neighbours, entry.unit)
+            self._replace([settled if k == where[0] else e for k, e in enumerate(self._history)])
+            return settled
+
+    def _replace(self, entries: list[Entry]) -> None:
+        if self.path:
+            self._write(entries)
+        self._history = entries
 
     def _affords(self, cost: Cost) -> bool:
         "Exact arithmetic throughout: a float sum would let a million costs of 1e-17 pass for free."
