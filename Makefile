@@ -19,7 +19,7 @@ export PYTHONWARNINGS := ignore::FutureWarning:arviz
 
 # ---- using it
 demo: .venv/.installed
-	@$(BIN)/python -m dpsbi.demo
+	@$(BIN)/python -c "from dpsbi.demo import main; main()"
 
 lab: .venv/.installed
 	$(BIN)/jupyter lab nbs
@@ -34,17 +34,25 @@ test-slow: .venv/.installed
 	$(BIN)/pytest -m "slow or not slow"
 
 bench: .venv/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
-	$(BIN)/jupyter execute nbs/benchmarks.ipynb
+	cd nbs && ../$(BIN)/jupyter execute --inplace benchmarks.ipynb
+	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step
 export: .venv/.installed
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 
-execute: .venv/.installed   ## make execute NB=nbs/00_privacy.ipynb
+execute: .venv/.installed  # make execute NB=nbs/00_privacy.ipynb
 	cd $(dir $(NB)) && $(abspath $(BIN))/jupyter execute --inplace $(notdir $(NB))
 	$(BIN)/nbdev_clean
+
+readme: .venv/.installed
+	$(BIN)/python nbs/readme.py
+
+# what is committed must be what the notebooks say: exported, clean, and the README written from the index
+check: export
+	$(BIN)/python nbs/readme.py --check
+	@test -z "$$(git status --porcelain)" || { git status --short; git diff | head -60; echo "notebooks are not clean, or the package is out of step: make export, and commit" >&2; exit 1; }
 
 # ---- the site: notebooks as they are, with their outputs; nothing is fetched when a page is read
 MATHJAX := mathjax@3.2.2
@@ -62,4 +70,4 @@ docs: .venv/.docs nbs/_static/mathjax/tex-svg-full.js
 	@echo "The site is ready: open nbs/_build/html/index.html"
 
 clean:
-	rm -rf .venv nbs/_build build dist *.egg-info
+	rm -rf .venv nbs/_build nbs/_api nbs/_static/mathjax build dist *.egg-info

@@ -6,7 +6,7 @@
 __all__ = ['MAX_BATCH', 'Prior', 'Model', 'batch_sizes', 'in_order', 'query_values', 'mechanism_log_prob', 'simulate',
            'seed_state', 'Checkpoint']
 
-# %% ../nbs/04_model.ipynb #f7e61dcd
+# %% ../nbs/04_model.ipynb #bebf6e73
 import json
 import math
 from collections import deque
@@ -20,7 +20,7 @@ from scipy import special, stats
 from tqdm import tqdm
 
 from .mechanisms import Release
-from .privacy import write_atomically
+from .privacy import identity, write_atomically
 
 # %% ../nbs/04_model.ipynb #501fb3ae
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def in_order(executor: Executor | None, work: Callable, tasks: Iterator, window:
         for future in pending:
             future.cancel()
 
-# %% ../nbs/04_model.ipynb #8bd03d36
+# %% ../nbs/04_model.ipynb #c015cf3a
 def query_values(model: Model, query, theta: np.ndarray, rng: np.random.Generator, dim: int | None = None) -> np.ndarray:
     """Simulate one batch and evaluate the query: theta (B, d) -> s (B, r).
 
@@ -271,10 +271,11 @@ def query_values(model: Model, query, theta: np.ndarray, rng: np.random.Generato
     x = np.asarray(model.simulate(theta, rng))
     if x.ndim == 0 or x.shape[0] != len(theta):
         raise ValueError(f"simulate must return one data set per row of theta: given {theta.shape}, it returned shape {x.shape}")
+    width = x.shape[1:] if query.fn is identity else query(x[:1]).shape[1:]
+    if dim is not None and width not in ((dim,), (() if dim == 1 else None)):
+        raise ValueError(f"the model gives {' × '.join(map(str, width)) or 'one'} values to compare with the {dim} that were released; if it "
+                         "simulates data sets and the release was loaded from a file, load it with the query's function: Release.load(path, fn)")
     s = query(x)
-    if dim is not None and s.shape[1] != dim:
-        raise ValueError(f"the model's query has {s.shape[1]} values and the release {dim}; if the model simulates data sets, "
-                         "load the release with the query's function: Release.load(path, fn)")
     s = np.asarray(s, float)
     s[~np.isfinite(s).all(axis=1)] = np.nan
     return s

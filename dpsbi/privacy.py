@@ -30,7 +30,7 @@ def _positive(name: str, value, zero: bool = False) -> float:
         raise ValueError(f"{name} must be a finite number {'at least' if zero else 'above'} 0, not {value}")
     return value
 
-# %% ../nbs/00_privacy.ipynb #259b1a58
+# %% ../nbs/00_privacy.ipynb #a17a7372
 @dataclass(frozen=True)
 class Query:
     """A statistic of a data set, with the farthest that one record can move it.
@@ -69,9 +69,11 @@ class Query:
         if x.ndim == 0:
             raise ValueError("a query takes a batch of data sets (B, *x); for one data set x, call it with x[None]")
         s = np.asarray(self.fn(x))
-        if s.ndim != 2 or s.shape[0] != x.shape[0] or self.dim not in (None, s.shape[1]):
-            raise ValueError(f"the query must map a batch of {x.shape[0]} data sets to shape ({x.shape[0]}, {self.dim or 'r'}), "
+        if s.ndim != 2 or s.shape[0] != x.shape[0]:
+            raise ValueError(f"the query must map a batch of {x.shape[0]} data sets to shape ({x.shape[0]}, r), "
                              f"but it returned shape {s.shape}; did it reduce over the batch axis?")
+        if self.dim not in (None, s.shape[1]):
+            raise ValueError(f"the query returned {s.shape[1]} values for each data set, where it states dim={self.dim}")
         return s
 
 # %% ../nbs/00_privacy.ipynb #5ed7ccfa

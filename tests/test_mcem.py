@@ -141,6 +141,44 @@ def test_an_m_step_into_the_impossible_is_refused():
         mcem(count(37.4, Laplace(5.0)), zero, 30.0, rng=np.random.default_rng(13), progress=False)
 
 
+@pytest.mark.parametrize("theta", [0.0, 1e-9, 1.0])
+def test_differences_stay_inside_the_bounds(theta):
+    class Rate:
+        bounds = ((0, 1),)
+        def log_prob(self, s, theta):
+            return s[:, 0] * np.where(0 <= theta[0] <= 1, theta[0], np.nan) - 2 * theta[0] ** 2
+
+    s = np.random.default_rng(14).normal(size=(100, 1))
+    derivatives = module._derivatives(Rate(), module._Draws(s, np.zeros(100), 100), np.array([theta]), np.array([[0.0, 1.0]]))
+    assert np.allclose(derivatives.score(s, np.array([theta]))[:, 0], s[:, 0] - 4 * theta, atol=1e-3)      # the stencil moved inwards
+    assert np.allclose(derivatives.hessian(s, np.array([theta])), -4, atol=1e-4)
+
+
+def test_ascent_asks_for_enough_draws():
+    "Each step starts with the draws that would show the last increase; the first too small an increase ends it."
+    step = module._EStep(count(37.4, Laplace(5.0)), Poisson(), np.random.default_rng(15), False)
+    steps = []
+    for one, end in module._ascent(step, np.array([30.0]), np.array([[0, np.inf]]), 100, 2**16, 1e-4):
+        steps.append(one)
+        if end is not None:
+            break
+    assert end == module.CONVERGED and len(steps) > 2
+    for before, after in zip(steps, steps[1:]):
+        needed = before.simulations * (2 * module.Z * before.increase_error / before.increase) ** 2
+        assert after.simulations >= min(int(needed), 2**16)
+    assert steps[-1].increase + module.Z * steps[-1].increase_error < 1e-4
+    assert all(s.increase > module.Z * s.increase_error for s in steps[:-1])
+
+
+def test_few_effective_draws_prove_nothing():
+    assert not module._settled(module._Step(np.zeros(1), 1000, 3.0, 0.0, 0.0), 1e-4)
+    assert module._settled(module._Step(np.zeros(1), 1000, 300.0, 0.0, 0.0), 1e-4)
+    release = Release(np.full(6, 3.0), Query(identity, 1, dim=6), Laplace(0.01))
+    with pytest.warns(RuntimeWarning, match="effective size"):
+        fit = mcem(release, Normal(se=3.0, r=6), 3.0, rng=np.random.default_rng(16), max_iterations=3, final_simulations=1000, progress=False)
+    assert not fit.converged and fit.ess < 100
+
+
 def test_stages_and_their_trace():
     fit = mcem(count(37.4, Laplace(5.0)), Poisson(), 30.0, rng=np.random.default_rng(7), schedule="stages", rqmc=False,
                stages=[(1e-2, 500), (1e-3, 5000)], progress=False)

@@ -38,7 +38,7 @@ def _batch(model, release, proposal, size, log_bound, control, rng):
         log_weights = log_weights + model.prior.log_prob(theta) - proposal.log_prob(theta)
     return theta, log_weights, int(np.isnan(s).any(axis=1).sum())
 
-# %% ../../nbs/analyst/30_exact_abc.ipynb #baca54d2
+# %% ../../nbs/analyst/30_exact_abc.ipynb #385bdfb9
 def _sizes(draws):
     size = min(MAX_BATCH, max(64, draws))
     while True:
@@ -56,7 +56,7 @@ def _tasks(model, release, proposal, log_bound, control, draws, rng, first):
 
 def _log_bound(release):
     if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs; use sppe")
+        raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs")
     bound = float(release.mechanism.log_prob_max(release.s_dp))
     if bound == math.inf:
         raise ValueError("the mechanism's density has no bound, so nothing can be rejected exactly: use importance(), "

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['BLOCK', 'NETS', 'EPS', 'Z', 'LEAST_ESS', 'CONVERGED', 'STAGES', 'Latent', 'Fit', 'mcem']
 
-# %% ../../nbs/analyst/32_mcem.ipynb #66606257
+# %% ../../nbs/analyst/32_mcem.ipynb #f0925749
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, stats
 from tqdm import tqdm
 
 from ..mechanisms import Release
@@ -55,7 +55,7 @@ class _Draws:
         return _Draws(np.concatenate([self.s, more.s]), np.concatenate([self.log_omega, more.log_omega]),
                       self.groups + more.groups)
 
-# %% ../../nbs/analyst/32_mcem.ipynb #482cd17c
+# %% ../../nbs/analyst/32_mcem.ipynb #feec38a9
 NETS = 16
 
 
@@ -73,7 +73,7 @@ class _EStep:
             raise ValueError(f"the latent model must return values of shape ({n}, r), but it returned shape {s.shape}")
         log_omega = _in_blocks(lambda block: self.release.mechanism.log_prob(self.release.s_dp, block), s)
         if np.isnan(log_omega).any():
-            raise ValueError(f"the mechanism's log_prob is NaN for values drawn at theta = {theta}: does the model draw NaN there?")
+            raise ValueError(f"the mechanism's log_prob is NaN for values drawn at theta = {theta}: are they NaN?")
         if np.isneginf(log_omega).all():
             raise ValueError(f"none of {n} values drawn at theta = {theta} can have led to the release {self.release.s_dp}: "
                              "all weights are zero; start from a theta0 whose draws come near the release, or draw more "
@@ -178,7 +178,7 @@ def _maximise(latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarr
                             method="L-BFGS-B", bounds=optimize.Bounds(low, high), options=dict(ftol=1e-14, gtol=1e-7, maxls=40))
     return np.clip(theta + scale * fit.x, *bounds.T)
 
-# %% ../../nbs/analyst/32_mcem.ipynb #97fc07e1
+# %% ../../nbs/analyst/32_mcem.ipynb #91da1921
 @dataclass(frozen=True)
 class _Step:
     "One EM iteration: where it went, from how many draws, and what it gained."
@@ -196,8 +196,8 @@ def _step(latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarray) 
     gain = np.zeros(len(w))
     gain[used] = _log_prob(latent, draws.s[used], new) - _log_prob(latent, draws.s[used], theta)
     if not np.isfinite(gain).all():
-        raise ValueError(f"the M-step went from theta = {theta} to {new}, where values drawn with positive weight are impossible: "
-                         "is latent.maximise right, and are latent.bounds declared?")
+        raise ValueError(f"the M-step went from theta = {theta} to {new}, where values drawn with positive weight are "
+                         "impossible: is latent.maximise right, and are latent.bounds declared?")
     increase, variance = _mean_and_error(w, gain[:, None], draws.groups)
     return _Step(new, len(w), 1 / (w @ w), float(increase[0]), float(np.sqrt(variance[0, 0])))
 
@@ -360,7 +360,7 @@ class Fit:
         return pd.DataFrame({"estimate": self.theta, "standard error": self.standard_errors, f"{level:.0%} from": low, "to": high,
                              "Monte Carlo error": self.monte_carlo_errors}, index=list(self.names))
 
-# %% ../../nbs/analyst/32_mcem.ipynb #5245f825
+# %% ../../nbs/analyst/32_mcem.ipynb #a6395f94
 def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, schedule: str = "ascent", tolerance: float = 1e-4,
          simulations: int = 1000, max_simulations: int = 2**20, stages=STAGES, final_simulations: int | None = None,
          max_iterations: int = 500, rqmc: bool | None = None, newton: bool = True, progress: bool = True) -> Fit:
@@ -379,10 +379,11 @@ def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, 
         raise ValueError("rqmc=True needs a latent model with transform(u, theta), values of the query from uniforms")
     e_step = _EStep(release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc))
     if schedule == "ascent":
-        iterations = _ascent(e_step, theta, bounds, _whole("simulations", simulations), _whole("max_simulations", max_simulations),
-                             _positive("tolerance", tolerance))
+        sizes = _whole("simulations", simulations), _whole("max_simulations", max_simulations)
+        iterations = _ascent(e_step, theta, bounds, *sizes, _positive("tolerance", tolerance))
     elif schedule == "stages" and len(stages):
-        iterations = _staged(e_step, theta, bounds, [(_positive("tolerance", tol), _whole("draws of a stage", n)) for tol, n in stages])
+        pairs = [(_positive("tolerance of a stage", tol), _whole("draws of a stage", n)) for tol, n in stages]
+        iterations = _staged(e_step, theta, bounds, pairs)
     else:
         raise ValueError(f"schedule must be 'ascent' or 'stages' (with at least one pair in stages), not {schedule!r}")
     steps, message = _iterate(iterations, _whole("max_iterations", max_iterations), progress)
@@ -430,7 +431,7 @@ def _iterate(iterations, max_iterations: int, progress: bool) -> tuple[list[_Ste
             if len(steps) >= max_iterations:
                 return steps, f"stopped after max_iterations = {max_iterations}; the last step raised Q by {step.increase:.2g}"
 
-# %% ../../nbs/analyst/32_mcem.ipynb #fd095d67
+# %% ../../nbs/analyst/32_mcem.ipynb #15cb78b0
 def _finish(e_step: _EStep, theta0, steps: list[_Step], message: str, n: int, bounds: np.ndarray, newton: bool) -> Fit:
     "Score, information and likelihood at the end of EM, from a last and larger sample."
     latent, theta = e_step.latent, steps[-1].theta
@@ -444,7 +445,8 @@ def _finish(e_step: _EStep, theta0, steps: list[_Step], message: str, n: int, bo
         message += "; theta is no interior maximum of the likelihood, so it has no standard errors"
     top = draws.log_omega.max()
     omega = np.exp(draws.log_omega - top).reshape(draws.groups, -1).mean(axis=1)          # the likelihood is the mean weight
-    trace = {name: np.array([getattr(step, name) for step in steps]) for name in ("simulations", "ess", "increase", "increase_error")}
+    columns = ("simulations", "ess", "increase", "increase_error")
+    trace = {name: np.array([getattr(step, name) for step in steps]) for name in columns}
     trace["theta"] = np.array([theta0] + [step.theta for step in steps])
     names = getattr(latent, "names", None) or (("theta",) if theta.size == 1 else tuple(f"theta[{j}]" for j in range(theta.size)))
     return Fit(theta, louis.score, louis.information, trace, louis.score_covariance, louis.information_error,

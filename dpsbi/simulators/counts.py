@@ -211,12 +211,12 @@ class _OnPanels:
         begun = _gauss(lambda t: np.exp(self._log_joint(t) - self._peak), edges[k], z)
         return (np.append(0, np.cumsum(self._masses))[k] + begun) / self._masses.sum()
 
-# %% ../../nbs/simulators/10_counts.ipynb #cf5e8f8a
+# %% ../../nbs/simulators/10_counts.ipynb #aec5ea7a
 @dataclass(frozen=True)
 class GammaPoissonLaplace(_OnPanels):
     """The exact posterior of the rate under Laplace noise, by formula (9) and quadrature: .pdf .cdf .mean .std .log_evidence.
 
-    alpha, beta: shape and rate of the prior. epsilon: the noise has scale 1/epsilon. s_obs: the privatised count, any real number.
+    alpha, beta: shape and rate of the prior. epsilon: the noise has scale 1/epsilon. s_obs: the privatised count, any real.
     Raises ValueError for parameters that are not above 0. Source: Gong (2019), eq. (9), completed for s_obs <= 0.
     """
     alpha: float
