@@ -237,3 +237,12 @@ def test_a_latent_model_that_misbehaves_is_named(method, result, match):
     with pytest.raises(ValueError, match=match), warnings.catch_warnings():
         warnings.simplefilter("error")
         mcem(count(37.4, Laplace(5.0)), broken, 30.0, rng=np.random.default_rng(12), rqmc=False, progress=False)
+
+
+def test_the_executor_changes_nothing():
+    from concurrent.futures import ThreadPoolExecutor
+
+    release = count(37.4, Laplace(5.0))
+    alone = mcem(release, Poisson(), 20.0, rng=np.random.default_rng(1), rqmc=False)
+    with ThreadPoolExecutor(3) as pool:
+        assert np.array_equal(alone.theta, mcem(release, Poisson(), 20.0, rng=np.random.default_rng(1), rqmc=False, executor=pool).theta)

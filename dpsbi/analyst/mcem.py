@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['BLOCK', 'NETS', 'EPS', 'Z', 'LEAST_ESS', 'CONVERGED', 'STAGES', 'Latent', 'Fit', 'mcem']
 
-# %% ../../nbs/analyst/32_mcem.ipynb #f0925749
+# %% ../../nbs/analyst/32_mcem.ipynb #0d8adbc8
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from scipy import optimize, stats
 from tqdm import tqdm
 
 from ..mechanisms import Release
+from ..model import batch_sizes, in_order
 from ..privacy import _positive
 from ..rqmc import points
 
@@ -55,8 +57,12 @@ class _Draws:
         return _Draws(np.concatenate([self.s, more.s]), np.concatenate([self.log_omega, more.log_omega]),
                       self.groups + more.groups)
 
-# %% ../../nbs/analyst/32_mcem.ipynb #feec38a9
+# %% ../../nbs/analyst/32_mcem.ipynb #ed079d6a
 NETS = 16
+
+
+def _sample(latent, theta, n, rng):
+    return np.asarray(latent.sample(theta, n, rng), float)
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,10 @@ class _EStep:
     latent: Latent
     rng: np.random.Generator
     rqmc: bool
+    executor: Executor | None = None
 
     def __call__(self, theta: np.ndarray, n: int) -> _Draws:
-        s = np.asarray(self._net(theta, n) if self.rqmc else self.latent.sample(theta, n, self.rng), float)
+        s = self._net(theta, n) if self.rqmc else self._plain(theta, n)
         if s.ndim != 2 or len(s) < n:
             raise ValueError(f"the latent model must return values of shape ({n}, r), but it returned shape {s.shape}")
         log_omega = _in_blocks(lambda block: self.release.mechanism.log_prob(self.release.s_dp, block), s)
@@ -79,6 +86,11 @@ class _EStep:
                              "all weights are zero; start from a theta0 whose draws come near the release, or draw more "
                              "(simulations=...)")
         return _Draws(s, log_omega, NETS if self.rqmc else len(s))
+
+    def _plain(self, theta, n):
+        sizes = batch_sizes(n)                                                     # cut alike whatever the executor
+        tasks = ((self.latent, theta, k, child) for k, child in zip(sizes, self.rng.spawn(len(sizes))))
+        return np.concatenate(list(in_order(self.executor, _sample, tasks)))
 
     def _net(self, theta, n):
         dim = getattr(self.latent, "dim", self.release.s_dp.size)
@@ -360,24 +372,26 @@ class Fit:
         return pd.DataFrame({"estimate": self.theta, "standard error": self.standard_errors, f"{level:.0%} from": low, "to": high,
                              "Monte Carlo error": self.monte_carlo_errors}, index=list(self.names))
 
-# %% ../../nbs/analyst/32_mcem.ipynb #a6395f94
+# %% ../../nbs/analyst/32_mcem.ipynb #dd018c95
 def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, schedule: str = "ascent", tolerance: float = 1e-4,
          simulations: int = 1000, max_simulations: int = 2**20, stages=STAGES, final_simulations: int | None = None,
-         max_iterations: int = 500, rqmc: bool | None = None, newton: bool = True, progress: bool = True) -> Fit:
+         max_iterations: int = 500, rqmc: bool | None = None, newton: bool = True, executor: Executor | None = None,
+         progress: bool = True) -> Fit:
     """Maximum likelihood from a privatised query by Monte Carlo EM.
 
     release: the privatised query. latent: the query's model (see `Latent`). theta0: where to start, (d,) or a number.
     schedule: "ascent" (draws grow from `simulations` to at most `max_simulations` as ascent asks, until the increase of Q is
     surely below `tolerance`) or "stages" (pairs of relative tolerance and draws). final_simulations: draws for the score, the
     information and the last Newton steps (which newton=False leaves out), by default 100,000 or the last step's number if
-    larger. rqmc: scrambled nets in place of plain draws, by default wherever the latent model has `transform`.
+    larger. rqmc: scrambled nets in place of plain draws, by default wherever the latent model has `transform`. executor: for
+    plain draws from a dear model; the result is the same with any.
     Warns (RuntimeWarning) where fit.converged or fit.interior is False. Raises ValueError if no draw can have led to the
     release, or the model returns NaN. Sources: Gong (2019), section 4; Caffo, Jank and Jones (2005); Louis (1982).
     """
     theta, bounds = _checked(release, latent, theta0, rng)
     if rqmc and not hasattr(latent, "transform"):
         raise ValueError("rqmc=True needs a latent model with transform(u, theta), values of the query from uniforms")
-    e_step = _EStep(release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc))
+    e_step = _EStep(release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc), executor)
     if schedule == "ascent":
         sizes = _whole("simulations", simulations), _whole("max_simulations", max_simulations)
         iterations = _ascent(e_step, theta, bounds, *sizes, _positive("tolerance", tolerance))
