@@ -444,7 +444,7 @@ class SmoothGaussian(_Smooth):
         dilate = max(p * xi, 0.5 * math.expm1(2 * xi) * stats.chi2(p).isf(delta / 2) - p * xi)
         return gaussian_epsilon(delta / 2 * math.exp(-dilate), 1 / self.multiplier) + dilate
 
-# %% ../nbs/01_mechanisms.ipynb #a8083d75
+# %% ../nbs/01_mechanisms.ipynb #acd49cd8
 def _opendp():
     import opendp.prelude as dp
     dp.enable_features("contrib")
@@ -463,7 +463,8 @@ def _opendp_discrete_laplace(k, scale):
     if np.abs(k).max() > 2**62:
         raise ValueError("the query's values are beyond 2^62 grid steps; choose a coarser step")
     dp = _opendp()
-    measurement = dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int), scale=float(scale))
+    space = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64)  # T=int would mean 32 bits, and saturate
+    measurement = dp.m.make_laplace(*space, scale=float(scale))
     return np.array(measurement([int(v) for v in k]), float)
 
 # %% ../nbs/01_mechanisms.ipynb #988a3318

@@ -129,6 +129,13 @@ def test_undeclared_real_values_are_widened_loudly_and_counts_are_not():
     assert dpsbi.release(rng.random((10, 3)), counts, dpsbi.DiscreteLaplace(3.0), dpsbi.Ledger(1.0)).mechanism.scale == 3.0
 
 
+def test_large_counts_do_not_saturate():
+    query = dpsbi.Query(identity, 1, step=1)  # 40 scales: a false alarm once in 10^17 runs
+    for value in (3 * 10**9, -(2**52)):
+        released = dpsbi.release([value], query, dpsbi.DiscreteLaplace(5.0), dpsbi.Ledger(1.0)).s_dp[0]
+        assert abs(released - value) < 200
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 def test_a_release_survives_its_file(mechanism, tmp_path):
     query = dpsbi.Query(identity, 2.5, norm="l2", neighbours="add-remove", unit="day", step=0.5, dim=2)
