@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['ESTIMATORS', 'BLOCK', 'ACCURACY', 'PANEL', 'Kernel', 'Gaussian', 'Matern', 'Laplace', 'Energy', 'mmd_sensitivity',
-           'Distance', 'Observed', 'FourierFeatures', 'MMD', 'mmd_distance']
+           'Distance', 'Observed', 'FourierFeatures', 'MMD', 'mmd_distance', 'ClippedMean', 'clipped_mean_distance',
+           'SummaryDistance', 'summary_distance', 'StatedDistance', 'median_heuristic']
 
 # %% ../nbs/06_mmd.ipynb #ff3579c6
 import math
@@ -89,27 +90,29 @@ class Energy(Kernel):
     def __call__(self, r2):
         return -np.sqrt(r2)
 
-# %% ../nbs/06_mmd.ipynb #a7050303
+# %% ../nbs/06_mmd.ipynb #a4c3c75e
 ESTIMATORS = ("v", "v2", "u2")
 
 
 def mmd_sensitivity(spread: float, n: int, estimator: str = "v", neighbours: str = "replace", peak: float = 1.0) -> float:
     """The farthest that one record can move the MMD, attained for each case. spread: D = k(0) - min k on the domain; peak: k(0).
 
-    n: the public number of records. estimator: "v" (unsquared), "v2", "u2" (squared). Raises ValueError for a case without a bound.
+    n: the public number of records. estimator: "v" (unsquared), "v2", "u2" (squared). Raises ValueError for a case
+    without a bound.
     """
     if estimator not in ESTIMATORS or neighbours not in NEIGHBOURS:
-        raise ValueError(f"estimator must be one of {ESTIMATORS} and neighbours one of {NEIGHBOURS}, not {estimator!r}, {neighbours!r}")
+        raise ValueError(f"estimator must be one of {ESTIMATORS} and neighbours one of {NEIGHBOURS}, "
+                         f"not {estimator!r}, {neighbours!r}")
     if neighbours == "add-remove":
         if estimator != "v" or peak <= 0:
-            raise ValueError("when records are added or removed only the unsquared estimator ('v') of a positive definite kernel has a "
-                             "bounded sensitivity; use it, or neighbours='replace'")
+            raise ValueError("when records are added or removed only the unsquared estimator ('v') of a positive definite kernel "
+                             "has a bounded sensitivity; use it, or neighbours='replace'")
         return math.sqrt(peak) / n
     if not math.isfinite(spread):
         raise ValueError("this kernel is unbounded, so one record can move the distance without limit: give bounds=(low, high)")
     return {"v": math.sqrt(2 * spread) / n, "v2": (4 * n - 2) * spread / n**2, "u2": 4 * spread / n}[estimator]
 
-# %% ../nbs/06_mmd.ipynb #4e2b08a2
+# %% ../nbs/06_mmd.ipynb #9bd96c59
 def _array(values, what: str) -> np.ndarray:
     values = np.asarray(values)
     if values.dtype.kind not in "fiub":
@@ -119,11 +122,11 @@ def _array(values, what: str) -> np.ndarray:
 
 def _finite(x: np.ndarray, what: str = "the observed records") -> np.ndarray:
     if not np.isfinite(x).all():
-        raise ValueError(f"{what} must be finite, but {np.count_nonzero(~np.isfinite(x))} values are not: give missing values a fixed, "
-                         "public place first, such as np.nan_to_num(x, nan=…)")
+        raise ValueError(f"{what} must be finite, but {np.count_nonzero(~np.isfinite(x))} values are not: give missing values "
+                         "a fixed, public place first, such as np.nan_to_num(x, nan=…)")
     return x
 
-
+# %% ../nbs/06_mmd.ipynb #2bd91a69
 class Distance:
     """A distance between one data set and each of a batch, with a bound on what one record of the former can change.
 
@@ -136,9 +139,10 @@ class Distance:
         return Observed(self, self._observe(_array(x, "the observed records")))
 
     def between(self, x, y, executor: Executor | None = None) -> np.ndarray:
-        """Distances (B,) of one data set x (N, …) from each of a batch y (B, M, …); confidential, so release them only through a mechanism.
+        """Distances (B,) of one data set x (N, …) from each of a batch y (B, M, …).
 
-        +inf where a data set of y is not finite. executor: any concurrent.futures executor; the result does not depend on it.
+        They are confidential: release them only through a mechanism. +inf where a data set of y is not finite.
+        executor: any concurrent.futures executor; the result does not depend on it.
         """
         return self.at(x)(y, executor)
 
@@ -168,9 +172,8 @@ class Observed:
         tasks = ((self.distance, self.state, y[a:a + rows]) for a in range(0, len(y), rows))
         return np.concatenate([np.empty(0), *in_order(executor, _chunk_of, tasks)])
 
-# %% ../nbs/06_mmd.ipynb #ff72f71d
-BLOCK = 1 << 17  # kernel values held at a time
-
+# %% ../nbs/06_mmd.ipynb #23a8b471
+BLOCK = 1 << 14  # kernel values held at a time
 
 def _mean_kernel(kernel: Kernel, a: np.ndarray, b: np.ndarray | None = None) -> float:
     "Mean of k over all pairs of rows of a (N, d) and b (M, d); of a with itself where b is None."
@@ -185,7 +188,7 @@ def _mean_kernel(kernel: Kernel, a: np.ndarray, b: np.ndarray | None = None) -> 
             total += kernel(cdist(block, b, "sqeuclidean")).sum()
     return float(total / len(a) / len(b))
 
-
+# %% ../nbs/06_mmd.ipynb #57e226fc
 @dataclass(frozen=True)
 class _Blocked:
     "Route 1. x (N, d); share: the total weight of x, 1 unless records are added or removed."
@@ -200,14 +203,14 @@ class _Blocked:
         cross = np.array([self.share * _mean_kernel(self.kernel, self.x, one) for one in y])
         return np.sqrt(np.maximum(self.own + own - 2 * cross, 0)), own
 
-# %% ../nbs/06_mmd.ipynb #dfb93c94
+# %% ../nbs/06_mmd.ipynb #da464c40
 @lru_cache(maxsize=None)
 def _compiled(fn: Callable) -> Callable:
     "fn compiled by numba when it is first used; it then runs without Python's lock, so threads share the work."
     from numba import njit
     return njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})(fn)
 
-
+# %% ../nbs/06_mmd.ipynb #03f571b0
 def _chebyshev_means(y, low, width, panels, degree):
     "Mean Chebyshev polynomials T_r of y (B, M), clamped to the panels: (B, panels * degree). To be compiled."
     means, t, even, odd = np.zeros((len(y), panels, degree)), np.empty(256), np.empty(256), np.empty(256)
@@ -231,13 +234,13 @@ def _chebyshev_means(y, low, width, panels, degree):
                     odd[i] = 2 * t[i] * even[i] - odd[i]
     return means.reshape(len(y), panels * degree) / y.shape[1]
 
-# %% ../nbs/06_mmd.ipynb #23f0498e
+# %% ../nbs/06_mmd.ipynb #6c077d42
 ACCURACY = 1e-13  # of ρ on a bounded line, in units of √k(0), before rounding
 PANEL = 8.0       # bandwidths
 
 
 def _waves(length: float, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
-    "Frequencies ω (J,) and amplitudes (J,) of a periodised Gaussian kernel of bandwidth 1 on an interval of this length; eq. (2)."
+    "Frequencies ω (J,) and amplitudes (J,) of a Gaussian kernel of bandwidth 1, periodised around this length; eq. (2)."
     margin = math.sqrt(2 * math.log(8 * 8 / accuracy**2))                    # e^{-margin²/2} = accuracy² / 64
     period = length + margin
     omega = 2 * np.pi / period * np.arange(math.ceil(margin * period / (2 * np.pi)) + 1)
@@ -252,7 +255,7 @@ def _degree(omega: np.ndarray, amplitude: np.ndarray, half: float, accuracy: flo
     enough = np.linalg.norm(left_out, axis=1) * 2 * math.sqrt(2) < accuracy
     return 2 * math.ceil(int(np.argmax(enough)) / 2) + 2
 
-# %% ../nbs/06_mmd.ipynb #7bbfde5e
+# %% ../nbs/06_mmd.ipynb #1ecbe94c
 @lru_cache(maxsize=64)
 def _table(length: float, panels: int, accuracy: float = ACCURACY) -> np.ndarray:
     "W (panels * degree, modes) for a Gaussian kernel of bandwidth 1 on [0, length]: mean Chebyshev polynomials to waves."
@@ -267,7 +270,7 @@ def _table(length: float, panels: int, accuracy: float = ACCURACY) -> np.ndarray
     table = table.reshape(panels * degree, -1)
     return table if panels > 1 else np.linalg.qr(table.T, mode="r").T        # |m W| needs no more columns than rows
 
-
+# %% ../nbs/06_mmd.ipynb #71427ad7
 @dataclass(frozen=True)
 class _Waves:
     "The feature map of a Gaussian kernel on [low, low + length]: y (B, M, 1) -> means (B, K)."
@@ -298,9 +301,9 @@ class _ByFeatures:
         f = self.features(y)
         return np.linalg.norm(f - self.mean, axis=1), (f * f).sum(axis=1)
 
-# %% ../nbs/06_mmd.ipynb #a9c3913f
+# %% ../nbs/06_mmd.ipynb #52c95761
 def _responses(x, y, wx, wy, rate, order):
-    "Gaps after each of the sorted values of x (N,) and y (M,), and h's coefficients q (N + M, 3) after it, in units of 1/rate. To be compiled."
+    "For sorted x (N,) and y (M,), in units of 1/rate: the gap after each value, and h's q (N + M, 3). To be compiled."
     k, i, j, here = x.size + y.size, 0, 0, 0.0
     gap, q = np.empty(k), np.zeros((k, 3))
     for s in range(k):
@@ -317,7 +320,7 @@ def _responses(x, y, wx, wy, rate, order):
     gap[k - 1] = 1e3 if rate > 0 else 0.0                                    # e^{-2000} is 0: as good as infinite
     return gap, q
 
-# %% ../nbs/06_mmd.ipynb #76e16ea7
+# %% ../nbs/06_mmd.ipynb #7f3145ff
 def _gap_integrals(gap, order):
     "I_n (K, 2 order + 1) over each gap (K,). To be compiled."
     top = 2 * order
@@ -340,7 +343,7 @@ def _gap_integrals(gap, order):
                 integral[s, n - 1] = (2 * integral[s, n] + d**n * e) / n
     return integral
 
-
+# %% ../nbs/06_mmd.ipynb #4c259bff
 def _overlap(x, y, wx, wy, rate, order) -> float:
     "∫ h² of eq. (3) for sorted x and y."
     gap, q = _compiled(_responses)(x, y, wx, wy, rate, order)
@@ -374,7 +377,7 @@ class _Sorted:
         own = np.array([_own(one, w, self.rate, self.order) for one in y]) if with_own else np.zeros(len(y))
         return np.sqrt(np.maximum(v2, 0)), own
 
-# %% ../nbs/06_mmd.ipynb #f5c6b967
+# %% ../nbs/06_mmd.ipynb #9d684b78
 @dataclass(frozen=True)
 class FourierFeatures(Kernel):
     "The kernel mean_j cos ω_j·(u - v) of fixed, public frequencies (a tuple of D tuples of length d): random features of `base`."
@@ -394,10 +397,13 @@ class FourierFeatures(Kernel):
             return 2.0
         r = np.arange(math.ceil(diameter / step) + 1) * step
         low = min(np.cos(np.outer(piece, omega)).mean(axis=1).min() for piece in np.array_split(r, len(r) // 4096 + 1))
-        return float(min(2.0, 1 - low + step**2 / 8 * curvature))
+        return float(min(2.0, 1 - low + step**2 / 8 * curvature))               # never above 2, whatever the bound says
 
-    def __call__(self, y: np.ndarray) -> np.ndarray:
+    def means(self, y: np.ndarray) -> np.ndarray:
         "Mean features (B, 2D) of y (B, M, d)."
+        if y.shape[2] != self.omega.shape[1]:
+            raise ValueError(f"the features were drawn for records of dimension {self.omega.shape[1]}, not {y.shape[2]}; "
+                             "give mmd_distance bounds, or dim")
         means, rows = np.zeros((len(y), 2 * len(self.frequencies))), max(1, BLOCK // len(self.frequencies))
         for b, one in enumerate(y):
             for i in range(0, len(one), rows):
@@ -405,20 +411,47 @@ class FourierFeatures(Kernel):
                 means[b] += np.concatenate([np.cos(angle).sum(axis=0), np.sin(angle).sum(axis=0)])
         return means / (y.shape[1] * math.sqrt(len(self.frequencies)))
 
-# %% ../nbs/06_mmd.ipynb #fc0ce3eb
+# %% ../nbs/06_mmd.ipynb #b672d5e5
 def _bounds(bounds):
     "Bounds as floats, or tuples of floats for records that are vectors; None as it is."
     if bounds is None:
         return None
     low, high = (np.asarray(b, float) for b in bounds)
     if low.shape != high.shape or low.ndim > 1 or not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
-        raise ValueError(f"bounds must be (low, high), numbers or vectors of one shape, finite, with low < high everywhere, not {bounds}")
-    return low.tolist() if low.ndim == 0 else tuple(low.tolist()), high.tolist() if high.ndim == 0 else tuple(high.tolist())
+        raise ValueError("bounds must be (low, high), numbers or vectors of one shape, finite, with low < high everywhere, "
+                         f"not {bounds}")
+    return tuple(b.item() if b.ndim == 0 else tuple(b.tolist()) for b in (low, high))
 
 
+def _records(bounds, values: np.ndarray, leading: int) -> np.ndarray:
+    "Records as vectors, clamped to the bounds: the axes of values after the `leading` ones become one, of length d."
+    shape = values.shape[leading:]
+    if bounds is not None and math.prod(shape) != np.size(bounds[0]):
+        raise ValueError(f"the bounds are for records of shape {np.shape(bounds[0])}, but these have shape {shape}; "
+                         "vectors need vectors: bounds=([…], […])")
+    values = values.reshape(*values.shape[:leading], math.prod(shape))
+    return values if bounds is None else np.clip(values, *(np.atleast_1d(b) for b in bounds))
+
+# %% ../nbs/06_mmd.ipynb #0ca8bf05
+def _route(kernel: Kernel, bounds, n: int, x: np.ndarray):
+    "The observed side (N, d), each record weighing 1/n, by the fastest exact route."
+    line, share = x.shape[1] == 1, len(x) / n
+    if line and isinstance(kernel, (Matern, Energy)):
+        x, order = np.sort(x[:, 0]), int(kernel.nu - 0.5)
+        return _Sorted(x, 1 / n, kernel.rate, order, _own(x, 1 / n, kernel.rate, order))
+    if isinstance(kernel, FourierFeatures):
+        features = kernel.means
+    elif line and isinstance(kernel, Gaussian) and bounds is not None and np.ptp(bounds) <= 50 * PANEL * kernel.bandwidth:
+        features = _Waves(kernel.bandwidth, float(np.min(bounds)), float(np.ptp(bounds)))
+    else:
+        return _Blocked(kernel, x, share, share**2 * _mean_kernel(kernel, x))
+    mean = features(x[None])[0] * share
+    return _ByFeatures(features, mean, float(mean @ mean))
+
+# %% ../nbs/06_mmd.ipynb #f41be07e
 @dataclass(frozen=True)
 class MMD(Distance):
-    "Maximum mean discrepancy of one data set of n records from each of a batch; made by mmd_distance."
+    "The maximum mean discrepancy of a data set of n records from each of a batch, with its sensitivity; made by mmd_distance."
     kernel: Kernel
     n: int
     bounds: tuple | None = None
@@ -426,94 +459,194 @@ class MMD(Distance):
     neighbours: str = "replace"
     unit: str = "record"
 
+    def __post_init__(self):
+        least = 2 if self.estimator == "u2" else 1
+        if self.n != int(self.n) or self.n < least:
+            raise ValueError(f"n must be the public number of records, a whole number of at least {least}, not {self.n}")
+        object.__setattr__(self, "bounds", _bounds(self.bounds))
+        self.sensitivity                                                     # raises where there is none
+
     @property
     def spread(self) -> float:
-        "D = k(0) - min k on the domain."
-        diameter = math.inf if self.bounds is None else float(np.linalg.norm(np.subtract(self.bounds[1], self.bounds[0])))
-        return self.kernel.spread(diameter)
+        "D = k(0) - min k on the domain of the records."
+        width = np.inf if self.bounds is None else np.subtract(self.bounds[1], self.bounds[0])
+        return self.kernel.spread(float(np.linalg.norm(np.atleast_1d(width))))
 
     @property
     def sensitivity(self) -> float:
-        "The farthest that one record can move the distance; proved and attained."
-        return mmd_sensitivity(self.spread, self.n, self.estimator, self.neighbours, self.kernel.peak)
+        "The farthest that one record can move the distance: proved, and attained."
+        return mmd_sensitivity(self.spread, int(self.n), self.estimator, self.neighbours, self.kernel.peak)
 
-    def __post_init__(self):
-        if self.n != int(self.n) or self.n < (2 if self.estimator == "u2" else 1):
-            raise ValueError(f"n must be the number of records, a whole number of at least {2 if self.estimator == 'u2' else 1}, not {self.n}")
-        object.__setattr__(self, "bounds", _bounds(self.bounds))
-        self.sensitivity  # raises where there is none
+    def _observe(self, x):
+        return _observe_mmd(self, x)
 
-# %% ../nbs/06_mmd.ipynb #2e394490
-def _records(distance: MMD, values: np.ndarray, leading: int) -> np.ndarray:
-    "Records as vectors, clamped to the bounds: the last axes of values become one, of length d."
-    shape = values.shape[leading:]
-    if distance.bounds is not None:
-        expected = np.shape(distance.bounds[0])
-        if shape != expected and math.prod(shape) != math.prod(expected):
-            raise ValueError(f"the bounds are for records of shape {expected}, but these have shape {shape}; vectors need bounds=([…], […])")
-    values = values.reshape(*values.shape[:leading], math.prod(shape))
-    return values if distance.bounds is None else np.clip(values, *(np.atleast_1d(b) for b in distance.bounds))
+    def _compare(self, state, y):
+        return _compare_mmd(self, state, y)
+
+# %% ../nbs/06_mmd.ipynb #abdd01b0
+def _observe_mmd(distance: MMD, x: np.ndarray) -> tuple:
+    "The shape of a record, and the observed side by its route."
+    if x.ndim == 0 or len(x) == 0 or (distance.neighbours == "replace" and len(x) != distance.n):
+        raise ValueError(f"the sensitivity was stated for n = {distance.n} records, but x has shape {x.shape}; "
+                         "make the distance with n=len(x)")
+    return x.shape[1:], _route(distance.kernel, distance.bounds, distance.n, _records(distance.bounds, _finite(x), 1))
 
 
-def _route(distance: MMD, x: np.ndarray):
-    "The observed side (N, d), by the fastest exact route."
-    kernel, bounds, line = distance.kernel, distance.bounds, x.shape[1] == 1
-    w = 1 / distance.n
-    if line and isinstance(kernel, (Matern, Energy)):
-        x, order = np.sort(x[:, 0]), int(kernel.nu - 0.5)
-        return _Sorted(x, w, kernel.rate, order, _own(x, w, kernel.rate, order))
-    if isinstance(kernel, FourierFeatures):
-        features = kernel
-    elif line and isinstance(kernel, Gaussian) and bounds is not None and np.ptp(bounds) < 50 * PANEL * kernel.bandwidth:
-        features = _Waves(kernel.bandwidth, float(np.min(bounds)), float(np.ptp(bounds)))
-    else:
-        share = len(x) * w
-        return _Blocked(kernel, x, share, share**2 * _mean_kernel(kernel, x))
-    mean = features(x[None])[0] * (len(x) * w)
-    return _ByFeatures(features, mean, float(mean @ mean))
-
-# %% ../nbs/06_mmd.ipynb #97b509b5
-def _observe(self, x):
-    if x.ndim == 0 or len(x) == 0 or (self.neighbours == "replace" and len(x) != self.n):
-        raise ValueError(f"the sensitivity was stated for n = {self.n} records, but x has shape {x.shape}; make the distance with n=len(x)")
-    _finite(x)
-    route = _route(self, _records(self, x, 1))
-    return x.shape[1:], route
-
-
-def _compare(self, state, y):
+def _compare_mmd(distance: MMD, state: tuple, y: np.ndarray) -> np.ndarray:
+    "The estimator asked for, (B,)."
     shape, route = state
-    least = 2 if self.estimator == "u2" else 1
+    squared, peak, least = distance.estimator != "v", distance.kernel.peak, 2 if distance.estimator == "u2" else 1
     if y.shape[2:] != shape or y.shape[1] < least:
-        raise ValueError(f"the observed records have shape {shape}; a batch (B, M, …) of such data sets was expected, M at least {least}, "
-                         f"but y has shape {y.shape}")
-    rho, own = route(_records(self, y, 2), self.estimator == "u2")
-    if self.estimator == "v":
-        return rho
-    if self.estimator == "v2":
-        return rho**2
-    return rho**2 + (route.own - self.kernel.peak) / (self.n - 1) + (own - self.kernel.peak) / (y.shape[1] - 1)
+        raise ValueError(f"the observed records have shape {shape}; a batch (B, M, …) of data sets of such records was expected, "
+                         f"with M at least {least}, but y has shape {y.shape}")
+    rho, own = route(_records(distance.bounds, y, 2), distance.estimator == "u2")
+    if distance.estimator == "u2":
+        return rho**2 + (route.own - peak) / (distance.n - 1) + (own - peak) / (y.shape[1] - 1)
+    return rho**2 if squared else rho
 
-
-MMD._observe, MMD._compare = _observe, _compare
-
-# %% ../nbs/06_mmd.ipynb #d8f2c581
+# %% ../nbs/06_mmd.ipynb #5bfd0b1c
 def mmd_distance(kernel: Kernel, n: int, bounds=None, *, estimator: str = "v", neighbours: str = "replace", unit: str = "record",
-                 features: int | None = None, rng: np.random.Generator | None = None) -> MMD:
+                 features: int | None = None, dim: int | None = None, rng: np.random.Generator | None = None) -> MMD:
     """The maximum mean discrepancy between n confidential records and simulated data sets, with its exact sensitivity.
 
-    kernel: Gaussian, Laplace, Matern or Energy of this module. n: number of records, public. bounds: (low, high), public, numbers or
-    (for records that are vectors) vectors; records are clamped to them. estimator: "v" (unsquared), "v2" or "u2" (squared V- or
-    U-statistic). neighbours: "replace", or "add-remove" (the sum over records is then divided by n however many there are).
-    unit: what a record is. features: that many random Fourier features (drawn with rng, public) in place of the kernel.
-    Returns an MMD, a Distance. Raises ValueError where no sensitivity is finite. Source: Park et al. (2021), Lemma 4.1, made exact.
+    kernel: Gaussian, Laplace, Matern or Energy of this module. n: number of records, public. bounds: (low, high), public;
+    numbers, or vectors for records that are vectors; records are clamped to them. estimator: "v" (unsquared), "v2" or "u2"
+    (squared V- or U-statistic). neighbours: "replace", or "add-remove" (the sum over records is then divided by n, however many
+    there are). unit: what a record is. features: that many random Fourier features, drawn with rng and public, in place of the
+    kernel, for records of `dim` numbers (default: as the bounds say, else 1). Returns an MMD, a Distance. Raises TypeError for
+    what is no kernel, ValueError where no sensitivity is finite. Source: Park, Vinaroz, Jitkrittum (2021), Lemma 4.1, made exact.
     """
     if not isinstance(kernel, Kernel):
         raise TypeError(f"kernel must be one of dpsbi.mmd's, such as Gaussian(bandwidth), not {type(kernel).__name__}")
     bounds = _bounds(bounds)
     if features is not None:
         if rng is None or features < 1:
-            raise ValueError("features must be at least 1, and random features are drawn: give rng=numpy.random.default_rng(seed)")
-        dim = 1 if bounds is None else int(np.size(bounds[0]))
+            raise ValueError("features must be at least 1, and they are drawn at random: give rng=numpy.random.default_rng(seed)")
+        dim = dim or (1 if bounds is None else int(np.size(bounds[0])))
         kernel = FourierFeatures(kernel, tuple(map(tuple, kernel.draw_frequencies(int(features), dim, rng).tolist())))
     return MMD(kernel, n, bounds, estimator, neighbours, unit)
+
+# %% ../nbs/06_mmd.ipynb #5e1a58a2
+@dataclass(frozen=True)
+class ClippedMean(Distance):
+    "The mean over n records of distances of their own, clipped to [0, clip]; made by clipped_mean_distance."
+    fn: Callable
+    clip: float
+    n: int
+    neighbours: str = "replace"
+    unit: str = "record"
+
+    def __post_init__(self):
+        object.__setattr__(self, "clip", _positive("clip", self.clip))
+        if self.n != int(self.n) or self.n < 1 or self.neighbours not in NEIGHBOURS:
+            raise ValueError(f"n must be a whole number of at least 1 and neighbours one of {NEIGHBOURS}, "
+                             f"not {self.n}, {self.neighbours!r}")
+
+    @property
+    def sensitivity(self) -> float:
+        "clip / n: one term of the mean changes."
+        return self.clip / self.n
+
+    def _observe(self, x):
+        if x.ndim == 0 or (self.neighbours == "replace" and len(x) != self.n):
+            raise ValueError(f"the sensitivity was stated for n = {self.n} records, but x has shape {x.shape}; "
+                             "make the distance with n=len(x)")
+        return _finite(x)
+
+    def _compare(self, x, y):
+        d = np.asarray(self.fn(x, y), float)
+        if d.shape != (len(y), len(x)):
+            raise ValueError("fn(x, y) must return one distance per data set of y and record of x, "
+                             f"({len(y)}, {len(x)}), not {d.shape}")
+        return np.clip(np.where(np.isnan(d), self.clip, d), 0, self.clip).sum(axis=1) / self.n
+
+# %% ../nbs/06_mmd.ipynb #aa4b60aa
+def clipped_mean_distance(fn: Callable, clip: float, n: int, *, neighbours: str = "replace", unit: str = "record") -> ClippedMean:
+    """The mean over n records of min(fn, clip), of sensitivity clip / n.
+
+    fn(x, y): distances (B, n) of each record of x (n, …) from each data set of y (B, M, …); entry (b, i) must depend on no record
+    but x[i]. clip: in the distance's unit; NaN counts as clip. n: number of records, public. Raises ValueError for bad arguments.
+    Source: Park, Vinaroz, Jitkrittum (2021), section 4, with the mean of clipped distances instead of a clipped distance.
+    """
+    return ClippedMean(fn, clip, n, neighbours, unit)
+
+# %% ../nbs/06_mmd.ipynb #047d53bd
+@dataclass(frozen=True)
+class SummaryDistance(Distance):
+    "The norm of the difference of two data sets' statistics; made by summary_distance."
+    query: Query
+
+    def __post_init__(self):
+        if self.query.norm not in ("l1", "l2"):
+            raise ValueError(f"the statistics' sensitivity must be in the l1 or l2 norm, not {self.query.norm!r}")
+
+    sensitivity = property(lambda self: self.query.sensitivity, doc="That of the statistics, by the reverse triangle inequality.")
+    neighbours = property(lambda self: self.query.neighbours)
+    unit = property(lambda self: self.query.unit)
+
+    def _observe(self, x):
+        return _finite(np.asarray(self.query(x[None])[0], float), "the observed statistics")
+
+    def _compare(self, s, y):
+        difference = np.asarray(self.query(y), float) - s
+        d = np.linalg.norm(difference, ord=1 if self.query.norm == "l1" else 2, axis=1)
+        return np.where(np.isfinite(d), d, np.inf)      # a statistic of y that is not finite: public, and never accepted
+
+# %% ../nbs/06_mmd.ipynb #2c3e5f14
+def summary_distance(statistics, sensitivity: float | None = None, *, norm: str = "l2", neighbours: str = "replace",
+                     unit: str = "record") -> SummaryDistance:
+    """The norm of the difference of summary statistics, with their sensitivity.
+
+    statistics: a Query, or a function from a batch of data sets (B, *x) to (B, r) with its sensitivity, norm ("l1" or "l2"),
+    neighbours and unit as a Query has them. Raises ValueError for another norm or a missing sensitivity.
+    """
+    if isinstance(statistics, Query):
+        if sensitivity is not None:
+            raise ValueError("a Query brings its own sensitivity: leave it out, or pass the query's fn")
+        return SummaryDistance(statistics)
+    if sensitivity is None:
+        raise ValueError("give the sensitivity of the statistics: the farthest that one record can move them, in the norm")
+    return SummaryDistance(Query(statistics, sensitivity, norm, neighbours, unit))
+
+# %% ../nbs/06_mmd.ipynb #40689f91
+@dataclass(frozen=True)
+class StatedDistance(Distance):
+    """Any distance fn(x, y) -> (B,) between x (N, …) and y (B, M, …), with a sensitivity that its author has proved.
+
+    n: the public number of records, where the proof needs one. NaN becomes +inf for a broken y only; elsewhere it is refused.
+    """
+    fn: Callable
+    sensitivity: float
+    n: int | None = None
+    neighbours: str = "replace"
+    unit: str = "record"
+
+    def __post_init__(self):
+        Query(self.fn, self.sensitivity, "l1", self.neighbours, self.unit)   # the same checks
+
+    def _observe(self, x):
+        if self.n is not None and len(x) != self.n:
+            raise ValueError(f"the sensitivity was stated for n = {self.n} records, but x has shape {x.shape}")
+        return _finite(x)
+
+    def _compare(self, x, y):
+        d = np.asarray(self.fn(x, y), float)
+        if d.shape != (len(y),):
+            raise ValueError(f"fn(x, y) must return one distance per data set of y, ({len(y)},), not {d.shape}")
+        return _finite(d, "the distances between finite data sets")
+
+# %% ../nbs/06_mmd.ipynb #36f9b826
+def median_heuristic(y, rng: np.random.Generator, pairs: int = 100_000) -> float:
+    """The median distance between two records of SIMULATED data: a bandwidth that costs no privacy.
+
+    y: a batch of simulated data sets (B, M, …); records are pooled. pairs: random pairs to take the median of. Never pass the
+    confidential records: the result would be an unaccounted leak. Raises ValueError if y is broken or the median is 0.
+    """
+    y = _finite(_array(y, "the simulated data sets"), "the simulated records")
+    if y.ndim < 2 or y.shape[0] * y.shape[1] < 2:
+        raise ValueError(f"expected a batch of simulated data sets (B, M, …) with at least two records, not shape {y.shape}")
+    records = y.reshape(y.shape[0] * y.shape[1], -1)
+    i = rng.integers(len(records), size=pairs)
+    j = (i + rng.integers(1, len(records), size=pairs)) % len(records)       # never i itself
+    median = float(np.median(np.linalg.norm(records[i] - records[j], axis=1)))
+    return _positive("the median distance (most records coincide; choose a bandwidth by hand)", median)

@@ -6,9 +6,10 @@
 __all__ = ['STEPS', 'NOISES', 'Private', 'Seeded', 'Run', 'renyi_epsilon', 'SparseVector', 'log_pattern_probability',
            'pattern_probability', 'privacy_loss', 'worst_loss', 'NoisySmallest', 'noisy_smallest']
 
-# %% ../../nbs/owner/20_svt.ipynb #76ac8438
+# %% ../../nbs/owner/20_svt.ipynb #8e01bf9c
 import math
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..laplace_difference import LaplaceDifference
 from ..mechanisms import _at_most, _opendp
 from ..privacy import Cost, _positive
 
-# %% ../../nbs/owner/20_svt.ipynb #9caff16a
+# %% ../../nbs/owner/20_svt.ipynb #288259a5
 STEPS = 2**20           # grid steps in one sensitivity
 _FAR = 2**61            # distances beyond this many steps are as good as infinite
 NOISES = ("laplace", "exponential", "gaussian")
@@ -46,7 +47,8 @@ class Private:
         "Indices (count,) drawn one after another by the exponential mechanism, Pr ∝ exp(-value/scale)."
         dp = _opendp()
         domain, metric = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.linf_distance(T=dp.i64)
-        choose = dp.m.make_noisy_top_k(domain, metric, dp.zero_concentrated_divergence(), k=count, scale=float(scale), negate=True)
+        measure = dp.zero_concentrated_divergence()
+        choose = dp.m.make_noisy_top_k(domain, metric, measure, k=count, scale=float(scale), negate=True)
         return np.array(choose([int(v) for v in values]))
 
 # %% ../../nbs/owner/20_svt.ipynb #10ccfc2b
@@ -89,12 +91,12 @@ class _State:
     accepts: int = 0
     pending: bool = False  # comparisons were made since the last accept
 
-# %% ../../nbs/owner/20_svt.ipynb #0c20f8c4
+# %% ../../nbs/owner/20_svt.ipynb #6f816f7d
 _ALPHAS = 1 + np.geomspace(1e-2, 1e5, 400)
 
 
 def renyi_epsilon(renyi: np.ndarray, delta: float) -> float:
-    "The smallest ε at this δ that Rényi divergences at the orders `_ALPHAS` allow (Canonne, Kamath, Steinke 2020, Proposition 12)."
+    "The smallest ε at this δ that Rényi divergences at `_ALPHAS` allow (Canonne, Kamath, Steinke 2020, Proposition 12)."
     a = _ALPHAS
     return float(max(np.min(renyi + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)), 0.0))
 
@@ -110,7 +112,7 @@ def _log_patterns(steps: int, count: int) -> float:
     k = np.arange(min(count, steps) + 1)
     return float(special.logsumexp(special.gammaln(steps + 1) - special.gammaln(k + 1) - special.gammaln(steps - k + 1)))
 
-# %% ../../nbs/owner/20_svt.ipynb #dd01a8d4
+# %% ../../nbs/owner/20_svt.ipynb #64b48b39
 @dataclass(frozen=True)
 class SparseVector:
     """A run of the sparse vector technique, below a threshold: accept where distance + ν <= threshold + m, stop after `count`.
@@ -118,7 +120,7 @@ class SparseVector:
     sensitivity: the most that any distance moves between neighbours. b_threshold, b_query: scales of m and ν, in the distances'
     unit. resample: a fresh m after each accept. noise: laplace, exponential (one-sided, half the variance at the same cost) or
     gaussian (then `steps`, the most comparisons, is needed). monotone: all distances move the same way (this halves ν's part).
-    Raises ValueError for scales, counts or noises that make no sense. Sources: Lyu, Su, Li (2017); arXiv 2407.20068; Zhu, Wang (2020).
+    Raises ValueError for what makes no sense. Sources: Lyu, Su, Li (2017); arXiv 2407.20068; Zhu, Wang (2020).
     """
     sensitivity: float
     count: int
@@ -137,13 +139,13 @@ class SparseVector:
             raise ValueError(f"noise must be one of {NOISES}, not {self.noise!r}")
         if self.steps is not None or self.noise == "gaussian":
             if self.steps is None:
-                raise ValueError("Gaussian noise is accounted for over a known number of comparisons: pass steps, the most there can be")
+                raise ValueError("Gaussian noise is accounted for over a known number of comparisons: pass steps, the most")
             object.__setattr__(self, "steps", _whole("steps", self.steps))
         if max(self.b_threshold, self.b_query) > 2**33 * self.sensitivity:
             raise ValueError("scales above 2^33 sensitivities do not fit the noise grid, and leave nothing to see; raise epsilon")
         if self.resample and self.b_threshold >= self.b_query:
-            warnings.warn("with resample and b_threshold >= b_query a run hangs: low thresholds are kept, and the long-run accept "
-                          "rate is zero; make b_query the larger", stacklevel=3)
+            warnings.warn("with resample and b_threshold >= b_query a run hangs: low thresholds are kept, and the long-run "
+                          "accept rate is zero; make b_query the larger", stacklevel=3)
 
     @property
     def _losses(self) -> tuple[float, float]:
@@ -159,7 +161,8 @@ class SparseVector:
         thresholds = self.count if self.resample else 1
         if self.noise == "gaussian":
             if not 0 < delta < 1:
-                raise ValueError(f"Gaussian noise is private only at some delta between 0 and 1, not at {delta}; pass delta, or use exponential noise")
+                raise ValueError(f"Gaussian noise is private only at some delta between 0 and 1, not at {delta}; "
+                                 "pass delta, or use exponential noise")
             return Cost(renyi_epsilon(self._gaussian_renyi(thresholds), delta), delta)
         pure = Cost(thresholds * threshold + self.count * accept)
         if delta == 0 or not self.resample:
@@ -185,7 +188,8 @@ class SparseVector:
 
     @classmethod
     def calibrate(cls, sensitivity: float, epsilon: float, count: int, resample: bool = False, budget: str = "optimal",
-                  noise: str = "laplace", *, monotone: bool = False, delta: float = 0.0, steps: int | None = None) -> "SparseVector":
+                  noise: str = "laplace", *, monotone: bool = False, delta: float = 0.0,
+                  steps: int | None = None) -> "SparseVector":
         "The smallest scales with cost at most (ε, δ): in the ratio of the optimal split, or of the paper (b, 2b)."
         count, epsilon, sensitivity = _whole("count", count), _positive("epsilon", epsilon), _positive("sensitivity", sensitivity)
         if budget not in ("optimal", "paper"):
@@ -219,7 +223,7 @@ class SparseVector:
         return np.where(z >= 0, above, 1 - b1 / (b1 + b2) * np.exp(np.minimum(z, 0) / b1))
 
     def _draw(self, source, scale: float, size: int) -> np.ndarray:
-        return source.draw(self.noise, scale / self.sensitivity * (STEPS + 1), size)  # one step wider: pays for the rounding
+        return source.draw(self.noise, _steps(scale, self.sensitivity), size)
 
     def begin(self, source) -> _State:
         "Draw the first threshold's noise."
@@ -249,14 +253,19 @@ class SparseVector:
         state, accepted = self.extend(self.begin(source), distances, threshold, source)
         return Run(accepted, state.accepts >= self.count, self.used(state.accepts, state.pending, delta))
 
-# %% ../../nbs/owner/20_svt.ipynb #07a95ebd
+# %% ../../nbs/owner/20_svt.ipynb #bcca3227
+def _steps(scale: float, sensitivity: float) -> float:
+    "A noise scale in grid steps: one step in 2^20 wider, which pays for the rounding of the distances (and of this product)."
+    return scale / sensitivity * (STEPS + 1) * (1 + 1e-15)
+
+
 def _grid(gaps: np.ndarray, sensitivity: float) -> np.ndarray:
     "Gaps (T,) in whole grid steps; infinite ones become very far. ValueError for NaN or another shape."
     if gaps.ndim != 1:
         raise ValueError(f"distances must have shape (T,), not {gaps.shape}")
     if np.isnan(gaps).any():
-        raise ValueError("a distance (or the threshold) is NaN: no sensitivity holds for it, so there is no privacy proof. Define the distance where it is "
-                         "0/0. This message depends on the records: keep it to yourself")
+        raise ValueError("a distance (or the threshold) is NaN: no sensitivity holds for it, so there is no privacy proof. "
+                         "Define the distance where it is 0/0. This message depends on the records: keep it to yourself")
     return np.rint(np.clip(gaps * (STEPS / sensitivity), -_FAR, _FAR)).astype(np.int64)
 
 
@@ -297,7 +306,7 @@ def _log_density(noise: str, z: np.ndarray, b: float) -> np.ndarray:
         return np.where(z <= 0, z, -np.inf) - math.log(b)
     return -np.abs(z) - math.log(2 * b)
 
-# %% ../../nbs/owner/20_svt.ipynb #8fc701ad
+# %% ../../nbs/owner/20_svt.ipynb #cc8f5a6d
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
@@ -318,11 +327,11 @@ def _log_segment(plan: SparseVector, gaps: np.ndarray, accepted: np.ndarray) -> 
     "log Pr of the answers to comparisons that share one threshold: eq. (1)."
     m, log_weight = _panels(plan, gaps)
     log_f = log_weight + _log_density(plan.noise, m, plan.b_threshold)
-    for gap, accept in zip(gaps, accepted):
-        log_f += (_log_below if accept else _log_above)(plan.noise, m - gap, plan.b_query)
+    for (gap, accept), times in Counter(zip(gaps.tolist(), accepted.tolist())).items():
+        log_f += times * (_log_below if accept else _log_above)(plan.noise, m - gap, plan.b_query)
     return float(special.logsumexp(log_f))
 
-# %% ../../nbs/owner/20_svt.ipynb #8092ad76
+# %% ../../nbs/owner/20_svt.ipynb #6f0bf096
 def log_pattern_probability(plan: SparseVector, distances, threshold: float, pattern) -> float:
     """log Pr of the output `pattern` (K,) of zeros and ones, exact to rounding (in the limit of a fine noise grid).
 
@@ -345,7 +354,8 @@ def pattern_probability(plan: SparseVector, distances, threshold: float, pattern
 
 def privacy_loss(plan: SparseVector, distances, neighbour, threshold: float, pattern) -> float:
     "log Pr(pattern | distances) - log Pr(pattern | neighbour), exact: what this output tells against this neighbour."
-    return (log_pattern_probability(plan, distances, threshold, pattern) - log_pattern_probability(plan, neighbour, threshold, pattern))
+    log_p = [log_pattern_probability(plan, d, threshold, pattern) for d in (distances, neighbour)]
+    return log_p[0] - log_p[1]
 
 # %% ../../nbs/owner/20_svt.ipynb #ec426c52
 def worst_loss(plan: SparseVector, steps: int, accepts: int | None = None) -> float:
@@ -365,7 +375,7 @@ def worst_loss(plan: SparseVector, steps: int, accepts: int | None = None) -> fl
                 best = max(best, privacy_loss(plan, d, d + sign * shift, 0.0, bits))
     return best
 
-# %% ../../nbs/owner/20_svt.ipynb #3cece6a6
+# %% ../../nbs/owner/20_svt.ipynb #34462588
 @dataclass(frozen=True)
 class NoisySmallest:
     """Private choice of the `count` smallest of T distances: one-shot exponential noise (pure ε), or Gumbel noise (ε, δ).
@@ -398,7 +408,8 @@ class NoisySmallest:
         return composed if composed.epsilon < pure.epsilon else pure
 
     @classmethod
-    def calibrate(cls, sensitivity: float, epsilon: float, count: int, *, monotone: bool = False, delta: float = 0.0) -> "NoisySmallest":
+    def calibrate(cls, sensitivity: float, epsilon: float, count: int, *, monotone: bool = False,
+                  delta: float = 0.0) -> "NoisySmallest":
         "The smallest noise with cost at most (ε, δ); Gumbel where δ makes its standard deviation the smaller."
         count, epsilon, sensitivity = _whole("count", count), _positive("epsilon", epsilon), _positive("sensitivity", sensitivity)
         start = count * (1 if monotone else 2) * sensitivity / epsilon
@@ -414,13 +425,14 @@ class NoisySmallest:
         values = _grid(np.asarray(distances, float), self.sensitivity)
         if values.size < self.count:
             raise ValueError(f"there are {values.size} distances, fewer than the {self.count} to choose")
-        scale = self.scale / self.sensitivity * (STEPS + 1)
+        scale = _steps(self.scale, self.sensitivity)
         if self.noise == "gumbel":
             return np.sort(source.gumbel_smallest(values, self.count, scale))
         noisy = values + source.draw("exponential", scale, values.size)
         return np.sort(np.argsort(noisy, kind="stable")[: self.count])
 
-# %% ../../nbs/owner/20_svt.ipynb #9b2afd46
-def noisy_smallest(distances, count: int, sensitivity: float, epsilon: float, *, source, delta: float = 0.0, monotone: bool = False) -> np.ndarray:
+# %% ../../nbs/owner/20_svt.ipynb #f291766a
+def noisy_smallest(distances, count: int, sensitivity: float, epsilon: float, *, source, delta: float = 0.0,
+                   monotone: bool = False) -> np.ndarray:
     "Indices (count,) of the smallest of the distances (T,), chosen privately at cost (ε, δ); see `NoisySmallest`."
     return NoisySmallest.calibrate(sensitivity, epsilon, count, monotone=monotone, delta=delta).run(distances, source)
