@@ -10,18 +10,24 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-# %% ../nbs/07_names.ipynb #4333fc11
+# %% ../nbs/07_names.ipynb #bccef8c2
 _HOMES = {
     "privacy": "Query Cost Ledger BudgetError",
     "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace BinomialResponse RandomisedResponse SmoothLaplace SmoothGaussian Release release",
     "laplace_difference": "LaplaceDifference flip_probability",
     "posterior": "Posterior",
     "model": "Prior Model",
+    "mmd": "Distance mmd_distance clipped_mean_distance summary_distance median_heuristic",
+    "owner.svt": "SparseVector NoisySmallest",
+    "owner.abcdp": "abcdp NothingAccepted simulate_pool synthetic replay",
     "analyst.exact_abc": "exact_abc",
     "analyst.importance": "importance",
     "analyst.mcem": "mcem Fit",
+    "analyst.smc_abc": "smc_abc",
+    "analyst.da_mcmc": "da_mcmc",
+    "checks.diagnostics": "c2st mmd2 ks log_median_distance negative_log_density sbc coverage",
 }
-_MODULES = "privacy mechanisms laplace_difference posterior model rqmc simulators owner analyst checks".split()
+_MODULES = "privacy mechanisms laplace_difference posterior model rqmc mmd simulators owner analyst checks".split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME_OF)

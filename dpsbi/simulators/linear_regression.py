@@ -31,7 +31,7 @@ class _Subjects:
         y += theta[:, :1] + np.einsum("bnj,bj->bn", x0, theta[:, 1:])
         return x
 
-# %% ../../nbs/simulators/15_linear_regression.ipynb #9e090dfe
+# %% ../../nbs/simulators/15_linear_regression.ipynb #97ab8766
 @dataclass(frozen=True)
 class _Summary:
     "Clamped, scaled second moments (B, r) of data sets (B, n, p + 1), in the order of the published vector."
@@ -41,8 +41,8 @@ class _Summary:
 
     def __call__(self, x):
         if x.shape[1:] != (self.n, self.p + 1):
-            raise ValueError(f"the query takes {self.n} records of {self.p} predictors and the outcome, in data sets (B, {self.n}, "
-                             f"{self.p + 1}), not {x.shape}; a model of other n or p has a query of its own")
+            raise ValueError(f"the query takes {self.n} records of {self.p} predictors and the outcome, in data sets "
+                             f"(B, {self.n}, {self.p + 1}), not {x.shape}; a model of other n or p has a query of its own")
         z = np.clip(x, -self.clamp, self.clamp) / self.clamp
         moment = lambda i, j: np.einsum("bn,bn->b", z[..., i], z[..., j])
         first, y, x0 = z.sum(axis=1).T, self.p, range(self.p)
@@ -57,25 +57,26 @@ def summary_names(p: int) -> tuple[str, ...]:
     squares = [f"{a}²" if a == b else f"{a}·{b}" for i, a in enumerate(x) for b in x[i:]]
     return ("y", *(f"{a}·y" for a in x), "y²", *x, *squares)
 
-# %% ../../nbs/simulators/15_linear_regression.ipynb #d67ce4f5
+# %% ../../nbs/simulators/15_linear_regression.ipynb #836caa1d
 def l1_sensitivity(n: int, p: int) -> float:
-    """The exact L1 sensitivity of the query for n subjects and p predictors, when one subject is replaced: d(d+2)²/(2(d+1))/n, d = p + 1.
+    """The exact L1 sensitivity of the query for n subjects and p predictors, when one subject is replaced.
 
-    The SPPE paper (section 4.2) has (p² + 3p + 3)/n and Ju et al. (2022) have (p² + 4p + 3)/n: bounds that hold, and are not attained.
+    d(d+2)²/(2(d+1))/n with d = p + 1. The SPPE paper (section 4.2) has (p² + 3p + 3)/n and Ju et al. (2022) have
+    (p² + 4p + 3)/n: bounds that hold, and are not attained.
     """
     d = p + 1
     return d * (d + 2) ** 2 / (2 * (d + 1)) / n
 
-# %% ../../nbs/simulators/15_linear_regression.ipynb #a99f664f
-def linear_regression(n: int, p: int, clamp: float = 10.0, noise_variance: float = 2.0, x_mean=None, prior: Prior | None = None, *,
-                      records: bool = True) -> tuple[Model, Query]:
+# %% ../../nbs/simulators/15_linear_regression.ipynb #df8b3d4f
+def linear_regression(n: int, p: int, clamp: float = 10.0, noise_variance: float = 2.0, x_mean=None,
+                      prior: Prior | None = None, *, records: bool = True) -> tuple[Model, Query]:
     """Linear regression of n subjects on p predictors, and the query of clamped second moments with its exact L1 sensitivity.
 
-    theta (B, p + 1): intercept, then slopes. Data sets (B, n, p + 1): predictors N(x_mean, I), then the outcome. clamp: records are
-    clamped to [-clamp, clamp], and scaled to [-1, 1], by the query, whose values are named by `summary_names`. noise_variance: of
-    the outcome given the predictors. x_mean (p,): default (0.9, -1.17) for p = 2, else zeros. prior: of the coefficients, default
-    N(0, I) named beta. records=False: the model simulates the query's value itself, a block at a time, and the query is the
-    identity. Raises ValueError for sizes below 1 or shapes that do not match. Source: SPPE paper, section 4.2 and appendix C.2.
+    theta (B, p + 1): intercept, then slopes. Data sets (B, n, p + 1): predictors N(x_mean, I), then the outcome. clamp: the
+    query clamps records to [-clamp, clamp] and scales them to [-1, 1]; its values are named by `summary_names`. noise_variance:
+    of the outcome given the predictors. x_mean (p,): default (0.9, -1.17) for p = 2, else zeros. prior: of the coefficients,
+    default N(0, I) named beta. records=False: the model simulates the query's value itself, a block at a time, and the query is
+    the identity. Raises ValueError for sizes below 1 or shapes that do not match. Source: SPPE paper, section 4.2 and appendix C.2.
     """
     n, p = _whole("n", n), _whole("p", p)
     x_mean = _x_mean(x_mean, p)

@@ -47,13 +47,14 @@ class _Layout:
         cells = theta[:, self.classes:].reshape(len(theta), self.classes, self.width)
         return theta[:, :self.classes], [cells[..., a:a + J] for a, J in zip(self.starts, self.levels)]
 
-# %% ../../nbs/simulators/16_naive_bayes.ipynb #c15e9fb0
+# %% ../../nbs/simulators/16_naive_bayes.ipynb #4a54692e
 def _layout(n, classes, features, levels, concentration) -> _Layout:
     "The layout of checked arguments; ValueError otherwise."
     levels = tuple(levels) if np.ndim(levels) else (levels,) * int(features)
     if len(levels) != features:
         raise ValueError(f"levels must be one number, or one for each of the {features} features, not {levels}")
-    for name, value, least in [("n", n, 1), ("classes", classes, 2), ("features", features, 1), *(("levels", J, 2) for J in levels)]:
+    sizes = [("n", n, 1), ("classes", classes, 2), ("features", features, 1), *(("levels", J, 2) for J in levels)]
+    for name, value, least in sizes:
         if value != int(value) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
     return _Layout(int(n), int(classes), tuple(map(int, levels)), _positive("concentration", concentration))
@@ -93,10 +94,10 @@ class _Table:
         counts = [rng.multinomial(totals, table) for table in tables]
         return np.concatenate(counts, axis=-1).reshape(len(theta), -1) / self.layout.n
 
-# %% ../../nbs/simulators/16_naive_bayes.ipynb #8659eda4
+# %% ../../nbs/simulators/16_naive_bayes.ipynb #887b6668
 @dataclass(frozen=True)
 class _Proportions:
-    "Proportions (B, I ΣJ) of class i and level j of feature k, in data sets (B, n, 1 + K); NaN for a data set with an impossible code."
+    "Proportions (B, I ΣJ) of class i and level j of feature k, in data sets (B, n, 1 + K); NaN where a code is impossible."
     layout: _Layout
 
     def __call__(self, x):
@@ -129,13 +130,13 @@ def naive_bayes(n: int, classes: int = 2, features: int = 2, levels=2, concentra
         return Model(L.prior(), _Records(L)), Query(_Proportions(L), **about)
     return Model(L.prior(), _Table(L)), Query(identity, **about)
 
-# %% ../../nbs/simulators/16_naive_bayes.ipynb #506b4980
+# %% ../../nbs/simulators/16_naive_bayes.ipynb #2b7e8ae8
 def _log_rising(a: float, n: int) -> np.ndarray:
     "log f_a(c) = log[Γ(c + a) / (c! Γ(a))] for c = 0, ..., n."
     c = np.arange(n + 1)
     return special.gammaln(c + a) - special.gammaln(a) - special.gammaln(c + 1)
 
-
+# %% ../../nbs/simulators/16_naive_bayes.ipynb #ac5f07e8
 def _log_terms(a: np.ndarray, b: np.ndarray, totals: np.ndarray) -> np.ndarray:
     "a[c] + b[N - c] for N in totals and c = 0, ..., n, shape (totals, n + 1); -inf for c > N."
     n = len(a) - 1
@@ -244,7 +245,7 @@ class _Marginals:
         theta = np.asarray(theta, float)
         return np.stack([m.cdf(theta[..., j]) for j, m in enumerate(self.marginals)], axis=-1)
 
-# %% ../../nbs/simulators/16_naive_bayes.ipynb #88de1c3b
+# %% ../../nbs/simulators/16_naive_bayes.ipynb #4bc6b928
 class NaiveBayesPosterior(_Marginals):
     """The exact posterior, made by `exact_posterior`: .mean() .std() .interval() .cdf(theta) .marginals .names .class_counts
     .log_evidence, and .sample(draws, rng) for independent draws of all parameters together.
@@ -258,15 +259,16 @@ class NaiveBayesPosterior(_Marginals):
     @cached_property
     def class_counts(self) -> np.ndarray:
         "P(n_i = c | s_dp), shape (I, n + 1)."
-        return np.exp(np.concatenate([self._classes.log_count(i, np.array([self._layout.n])) for i in range(self._layout.classes)]))
+        total = np.array([self._layout.n])
+        return np.exp(np.concatenate([self._classes.log_count(i, total) for i in range(self._layout.classes)]))
 
     @cached_property
     def marginals(self) -> tuple[BetaMixture, ...]:
         "One mixture of Betas for each column of theta."
-        L = self._layout
+        L, total = self._layout, np.array([self._layout.n])
         within = [_within(L.concentration, shares, j, of_class) for of_class, features in zip(self.class_counts, self._cells)
                   for shares in features for j in range(len(shares.g))]
-        return (*(_mixture(L.concentration, L.classes, np.array([L.n]), of_class[None]) for of_class in self.class_counts), *within)
+        return (*(_mixture(L.concentration, L.classes, total, of_class[None]) for of_class in self.class_counts), *within)
 
     def sample(self, draws: int, rng: np.random.Generator) -> Posterior:
         "Independent exact draws of theta: the hidden counts first, then the Dirichlet vectors given the counts."
@@ -309,7 +311,7 @@ def exact_posterior(release: Release, n: int, classes: int = 2, features: int = 
         raise ValueError(f"no table of {L.n} records can have been released as this: are n and the mechanism the release's own?")
     return NaiveBayesPosterior(L, cells, shares)
 
-# %% ../../nbs/simulators/16_naive_bayes.ipynb #ee256f2e
+# %% ../../nbs/simulators/16_naive_bayes.ipynb #9e3b6632
 def _log_noise(release: Release, layout: _Layout) -> np.ndarray:
     "log η(m_j | c/n) for each released value and c = 0, ..., n, shape (r, n + 1)."
     r, s_dp, mechanism = layout.classes * layout.width, release.s_dp, release.mechanism
@@ -320,7 +322,7 @@ def _log_noise(release: Release, layout: _Layout) -> np.ndarray:
     parts = np.stack([mechanism.log_prob(s_dp[j:j + 1], proportions) for j in range(r)])
     cell = np.arange(r) % (layout.n + 1)
     if not np.isclose(mechanism.log_prob(s_dp, cell / layout.n), parts[np.arange(r), cell].sum()):
-        raise ValueError(f"{mechanism} adds noise that is not independent from value to value; the sum over tables needs that it is")
+        raise ValueError(f"{mechanism} adds noise that is not independent from value to value, which the sum over tables needs")
     return parts
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #8b87f8be

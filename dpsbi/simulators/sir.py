@@ -110,7 +110,7 @@ def _poisson(s, mean):
             if math.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (d * d) + b)) <= k * math.log(mean) - mean - math.lgamma(k + 1):
                 return k
 
-# %% ../../nbs/simulators/14_sir.ipynb #9b12e78e
+# %% ../../nbs/simulators/14_sir.ipynb #ccc29846
 @_compiled
 def _few(s, n, p):
     "Binomial with a small mean: how many successes, a geometric gap apart, fit into n trials."
@@ -120,7 +120,7 @@ def _few(s, n, p):
         k += 1
     return k
 
-
+# %% ../../nbs/simulators/14_sir.ipynb #68c01f1a
 @_compiled
 def _binomial(s, n, p):
     if p > 0.5:
@@ -235,7 +235,7 @@ def _thin(s, b, gamma, S, I, left):
     earlier = -math.expm1(math.log(_uniform(s)) / sources)      # F at the minimum of `sources` draws from F
     return S - 1, I + 1 - _binomial(s, moved - sources, earlier), -math.log1p(-earlier * q) / c
 
-# %% ../../nbs/simulators/14_sir.ipynb #d9bcb2df
+# %% ../../nbs/simulators/14_sir.ipynb #92c7a483
 @_compiled
 def _clock(s, b, gamma, S, I, times, step, out):
     "S and I at the times (L, 2), in the epidemic's own clock; b = beta / K."
@@ -252,7 +252,7 @@ def _clock(s, b, gamma, S, I, times, step, out):
             t = times[j] if passed == left else t + passed
         out[j, 0], out[j, 1] = S, I
 
-
+# %% ../../nbs/simulators/14_sir.ipynb #c48a716a
 @_compiled
 def _run(seeds, theta, population, initial, times, exact, step, out):
     s = np.empty(4, np.uint64)
@@ -263,11 +263,11 @@ def _run(seeds, theta, population, initial, times, exact, step, out):
         else:
             _clock(s, theta[i, 0] / population, theta[i, 1], population - initial, initial, times, step, out[i])
 
-# %% ../../nbs/simulators/14_sir.ipynb #9e6d8f1e
+# %% ../../nbs/simulators/14_sir.ipynb #34f41763
 METHODS = ("clock", "gillespie")
 LARGEST = 10**10    # beyond it, rounding of the log-gamma function would begin to show in the binomial draws
 
-
+# %% ../../nbs/simulators/14_sir.ipynb #3e28ec43
 @dataclass(frozen=True)
 class Epidemic:
     """A stochastic SIR epidemic in a closed population, observed at given times: call it with (theta, rng).
