@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['NORMS', 'NEIGHBOURS', 'Query', 'identity', 'Cost', 'BudgetError', 'write_atomically', 'Entry', 'Ledger']
 
-# %% ../nbs/00_privacy.ipynb #b517c67f
+# %% ../nbs/00_privacy.ipynb #bb41f3ab
 import json
 import math
 import os
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from threading import Lock

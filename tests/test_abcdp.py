@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpsbi.mmd import clipped_mean_distance, summary_distance
 from dpsbi.model import Model, Prior
-from dpsbi.owner.abcdp import (ClippedMean, NothingAccepted, QueryDistance, abcdp, largest_count, plan, replay, simulate_pool, synthetic)
+from dpsbi.owner.abcdp import (NothingAccepted, abcdp, largest_count, plan, replay, simulate_pool, synthetic)
 from dpsbi.owner.svt import NoisySmallest, Seeded, SparseVector
 from dpsbi.posterior import Posterior
 from dpsbi.privacy import BudgetError, Ledger, Query
@@ -15,7 +16,7 @@ from dpsbi.privacy import BudgetError, Ledger, Query
 N = 400
 X = np.random.default_rng(0).uniform(0, 0.6, N)
 MODEL = Model(Prior(theta=stats.uniform(0, 1)), lambda theta, rng: rng.random((len(theta), N)) * theta)
-DISTANCE = QueryDistance(Query(lambda batch: batch.mean(axis=1, keepdims=True), 1 / N))
+DISTANCE = summary_distance(Query(lambda batch: batch.mean(axis=1, keepdims=True), 1 / N))
 KEYS = {"method", "selection", "count", "simulations", "sensitivity", "noise", "threshold", "budget", "resample", "epsilon", "delta", "complete", "private"}
 
 
@@ -130,12 +131,12 @@ def test_replay():
 
 
 def test_distances_and_planner():
-    clipped = ClippedMean(lambda records, y: np.abs(records - y.mean()), 0.3, N)
+    clipped = clipped_mean_distance(lambda x, y: np.abs(x - y.mean(axis=1)[:, None]), 0.3, N)
     y = MODEL.simulate(np.full((5, 1), 0.5), np.random.default_rng(10))
     neighbour = X.copy(); neighbour[0] = 100.0
     assert np.abs(clipped.between(X, y) - clipped.between(neighbour, y)).max() <= clipped.sensitivity == 0.3 / N
     with pytest.raises(ValueError):
-        QueryDistance(Query(lambda b: b, 1.0, norm="l0"))
+        summary_distance(Query(lambda b: b, 1.0, norm="l0"))
     table = plan(1 / N, [1, 10], 1.0, [0.01, 0.1])
     assert table.shape == (2, 4) and (table["gap 0.01"] > table["gap 0.1"]).all()
     assert largest_count(1e-4, 1.0, 0.05) > largest_count(1e-4, 0.5, 0.05) > largest_count(1e-4, 0.5, 0.05, budget="paper", noise="laplace", resample=True)

@@ -1,6 +1,5 @@
 """The sparse vector technique: the claimed cost against exact output probabilities, broken variants, noise, refunds."""
 import itertools
-import math
 import warnings
 
 import numpy as np
