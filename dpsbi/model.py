@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_BATCH', 'Prior', 'Model', 'batch_sizes', 'in_order', 'query_values', 'mechanism_log_prob', 'simulate',
-           'seed_state', 'Checkpoint']
+           'private_batch', 'seed_state', 'Checkpoint']
 
 # %% ../nbs/04_model.ipynb #bebf6e73
 import json
@@ -312,6 +312,15 @@ def simulate(release: Release, model: Model, theta: np.ndarray, *, rng: np.rando
             s[a:a + k], log_eta[a:a + k] = s_batch, log_eta_batch
             bar.update(k)
     return s, log_eta
+
+# %% ../nbs/04_model.ipynb #170c8ab2
+def private_batch(model: Model, release: Release, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    "Releases simulated at theta (B, d), one for each row: (B, r); NaN where the simulation failed. NOT PRIVATE: seeded noise."
+    s = query_values(model, release.query, theta, rng, _width(release))
+    bad = np.isnan(s).any(axis=1)
+    s_dp = np.full((len(s), release.s_dp.size), np.nan)
+    s_dp[~bad] = release.mechanism.sample(s[~bad], rng)
+    return s_dp
 
 # %% ../nbs/04_model.ipynb #6f62f493
 def seed_state(rng: np.random.Generator) -> str:

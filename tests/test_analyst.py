@@ -14,7 +14,8 @@ from dpsbi.simulators import counts
 MODEL = counts.gamma_poisson(alpha=25, beta=1)
 RELEASE = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
 METHODS = {"exact_abc": lambda release=RELEASE, model=MODEL, **kw: dpsbi.exact_abc(release, model, draws=300, **kw),
-           "importance": lambda release=RELEASE, model=MODEL, **kw: dpsbi.importance(release, model, rounds=3, simulations=300, **kw)}
+           "importance": lambda release=RELEASE, model=MODEL, **kw: dpsbi.importance(release, model, rounds=3, simulations=300, **kw),
+           "smc_abc": lambda release=RELEASE, model=MODEL, **kw: dpsbi.smc_abc(release, model, draws=300, population=200, **kw)}
 methods = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 

@@ -11,7 +11,7 @@ FLOOR = {"simulators": 1, "owner": 2, "analyst": 2, "checks": 3, "demo": 4}
 FAMILIES = {("analyst.sppe", "analyst.flows"), ("analyst.sple", "analyst.flows"), ("analyst.sple", "analyst.sppe"),
             ("owner.abcdp", "owner.svt")}  # a step that a family shares lives in one place
 HEAVY = {"torch": {"analyst.flows", "analyst.sppe", "analyst.sple"}, "nflows": {"analyst.flows", "analyst.sppe", "analyst.sple"},
-         "opendp": {"mechanisms", "owner.svt"}, "numba": None, "matplotlib": set(), "arviz": set(), "pandas": set()}
+         "opendp": {"mechanisms", "owner.svt"}, "numba": None, "matplotlib": set(), "arviz": set(), "pandas": set(), "sklearn": set()}
 
 
 def name_of(path):

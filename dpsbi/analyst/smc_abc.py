@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORCE', 'PriorProposal', 'KernelProposal', 'MechanismKernel', 'DistanceKernel', 'smc_abc']
 
-# %% ../../nbs/analyst/33_smc_abc.ipynb #857d51bd
+# %% ../../nbs/analyst/33_smc_abc.ipynb #8c721ee9
 import math
 import warnings
 from concurrent.futures import Executor
@@ -16,7 +16,7 @@ from scipy import special, stats
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, batch_sizes, in_order, query_values, seed_state, simulate
+from ..model import Checkpoint, Model, batch_sizes, in_order, private_batch, seed_state, simulate
 from ..posterior import Posterior, kish
 
 # %% ../../nbs/analyst/33_smc_abc.ipynb #9b71ffed
@@ -113,7 +113,7 @@ class MechanismKernel:
         forced = min(1.0, FORCE * level)
         return max(low if ess(low) >= wanted else level, forced if ess(forced) >= least else level)
 
-# %% ../../nbs/analyst/33_smc_abc.ipynb #8826ac0f
+# %% ../../nbs/analyst/33_smc_abc.ipynb #60a4bf6b
 @dataclass(frozen=True)
 class DistanceKernel:
     """One for releases within the level (a tolerance) of the one made, else zero.
@@ -129,7 +129,7 @@ class DistanceKernel:
         sizes = batch_sizes(len(theta))
         starts = np.cumsum([0, *sizes[:-1]])
         tasks = ((model, release, theta[i:i + k], child) for i, k, child in zip(starts, sizes, rng.spawn(len(sizes))))
-        return np.concatenate(list(in_order(executor, _private_batch, tasks)))
+        return np.concatenate(list(in_order(executor, private_batch, tasks)))
 
     def fitted(self, outcomes):
         "With the first population's spread as units, value by value (median absolute deviation), unless the user gave them."
@@ -162,15 +162,6 @@ class DistanceKernel:
         forced = max(level / math.sqrt(FORCE), self.goal)
         within = np.searchsorted(distance, forced, side="right")
         return min(level, reached, forced if within and ess[within - 1] >= least else np.inf)
-
-# %% ../../nbs/analyst/33_smc_abc.ipynb #60bc8d27
-def _private_batch(model, release, theta, rng):
-    "Releases simulated at theta (B, d): (B, r); NaN where the simulation failed."
-    s = query_values(model, release.query, theta, rng, release.s_dp.size + (release.query.smoothness is not None))
-    bad = np.isnan(s).any(axis=1)
-    s_dp = np.full((len(s), release.s_dp.size), np.nan)
-    s_dp[~bad] = release.mechanism.sample(s[~bad], rng)
-    return s_dp
 
 # %% ../../nbs/analyst/33_smc_abc.ipynb #64d3b51b
 class _Run:

@@ -6,7 +6,7 @@
 __all__ = ['c2st_scores', 'c2st', 'median_bandwidth', 'mmd2', 'Marginals', 'ks', 'ecdf_band', 'ecdf_p_value', 'Calibration',
            'sbc', 'Coverage', 'coverage', 'negative_log_density', 'log_median_distance']
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #f280ae2b
+# %% ../../nbs/checks/50_diagnostics.ipynb #c21d9c33
 import math
 import warnings
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from scipy import stats
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import Model, batch_sizes, in_order, query_values
+from ..model import Model, batch_sizes, in_order, private_batch, query_values
 from ..posterior import Posterior
 from ..privacy import Query
 
@@ -461,16 +461,7 @@ def negative_log_density(posterior: Posterior, truth, *, by: str | None = None, 
                          "prior=model.prior takes away what a simplex has too much")
     return log_det - float(stats.gaussian_kde(points.T, weights=posterior.weights).logpdf(at.T)[0])
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #a212ea2d
-def _private_batch(model, release, theta, rng):
-    "Privatised queries simulated at theta (B, d): (B, r); NaN where the simulation failed."
-    s = query_values(model, release.query, theta, rng, release.s_dp.size + (release.query.smoothness is not None))
-    bad = np.isnan(s).any(axis=1)
-    s_dp = np.full((len(s), release.s_dp.size), np.nan)
-    s_dp[~bad] = release.mechanism.sample(s[~bad], rng)
-    return s_dp
-
-
+# %% ../../nbs/checks/50_diagnostics.ipynb #56b863f0
 def log_median_distance(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator,
                         simulations: int = 1000, scale=1.0, executor: Executor | None = None, progress: bool = True) -> float:
     """The logarithm of the median distance between releases simulated from the posterior and the one that was made.
@@ -487,6 +478,6 @@ def log_median_distance(posterior: Posterior, release: Release, model: Model, *,
     starts = np.cumsum([0, *sizes[:-1]])
     tasks = ((model, release, theta[i:i + k], child) for i, k, child in zip(starts, sizes, rest.spawn(len(sizes))))
     with tqdm(total=len(sizes), desc="simulating", delay=2.0, leave=False, disable=not progress) as bar:
-        s_dp = np.concatenate([(bar.update(1), batch)[1] for batch in in_order(executor, _private_batch, tasks)])
+        s_dp = np.concatenate([(bar.update(1), batch)[1] for batch in in_order(executor, private_batch, tasks)])
     distance = np.linalg.norm((s_dp - release.s_dp) / scale, axis=1)
     return float(np.log(np.median(np.where(np.isnan(distance), np.inf, distance))))

@@ -1,0 +1,110 @@
+"""Diagnostics: known values, invariances, and edge cases, fast; false-alarm rates are measured in the notebook."""
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpsbi import Laplace, Posterior, Release
+from dpsbi.checks.diagnostics import (c2st, c2st_scores, coverage, ecdf_band, ecdf_p_value, ks, log_median_distance, mmd2,
+                                      negative_log_density, sbc)
+from dpsbi.simulators import counts
+
+MODEL, QUERY, NOISE = counts.gamma_poisson(alpha=25, beta=1), counts.counting_query(), Laplace(5.0)
+
+
+def exact(release, model, rng):
+    return Posterior(counts.exact_posterior(25, 1, release).sample(200, rng), names=model.prior.names)
+
+
+def weighted(release, model, rng):
+    theta = model.prior.sample(2000, rng)
+    return Posterior(theta, release.mechanism.log_prob(release.s_dp, model.simulate(theta, rng)), model.prior.names)
+
+
+def test_c2st_sees_what_differs_and_not_what_agrees():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(200, 2)), rng.normal(size=(200, 2))
+    error = 1.4 * 0.5 / np.sqrt(400)
+    assert abs(c2st(a, b, rng=rng) - 0.5) < stats.norm.isf(1e-6 / 2) * error
+    assert c2st(a, b + 2, rng=rng) > 0.5 + stats.norm.isf(1e-6) * error
+
+
+def test_c2st_is_the_same_for_one_seed_with_any_executor_and_any_units():
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(60, 1)), rng.normal(size=(60, 1))
+    alone = c2st_scores(a, b, rng=np.random.default_rng(3))
+    for pool in (ThreadPoolExecutor(2), ProcessPoolExecutor(2)):
+        with pool:
+            assert np.array_equal(alone, c2st_scores(a, b, rng=np.random.default_rng(3), executor=pool))
+    assert np.array_equal(alone, c2st_scores(1024 * a, 1024 * b, rng=np.random.default_rng(3)))
+    with pytest.raises(TypeError, match="rng"):
+        c2st(a, b)
+
+
+def test_c2st_repeats_and_a_constant_parameter():
+    rng = np.random.default_rng(4)
+    a = np.column_stack([rng.normal(size=50), np.ones(50)])
+    assert c2st_scores(a, a + [[0.3, 0]], rng=rng, repeats=2, folds=3).shape == (2, 3)
+
+
+@settings(max_examples=30)
+@given(n=st.integers(2, 30), m=st.integers(2, 30), d=st.integers(1, 3), seed=st.integers(0, 10**6))
+def test_mmd2_is_symmetric_and_moves_with_its_units(n, m, d, seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(n, d)), rng.normal(1, 2, size=(m, d))
+    value = mmd2(a, b, bandwidth=0.8)
+    assert np.isclose(value, mmd2(b, a, bandwidth=0.8), atol=1e-12)
+    assert np.isclose(value, mmd2(4 * a + 1, 4 * b + 1, bandwidth=3.2), atol=1e-9)
+    assert np.isclose(mmd2(a, b), mmd2(4 * a, 4 * b), atol=1e-12)
+    assert np.isclose(mmd2(a, b, z_score=True), mmd2(a / 2, b / 2, z_score=True), atol=1e-9)
+
+
+def test_ks_names_the_parameter_that_is_wrong():
+    rng = np.random.default_rng(5)
+    found = ks(Posterior(rng.normal(size=(2000, 3)) + [0, 0.5, 0], names=list("abc")), [stats.norm.cdf] * 3)
+    assert not found.agree(1e-6) and found.table()["adjusted"].idxmin() == "b"
+    assert np.all(found.adjusted >= found.p_value) and found.adjusted.max() <= 1
+
+
+@settings(max_examples=20)
+@given(n=st.integers(5, 300), draws=st.integers(2, 60), alarm=st.sampled_from([0.01, 0.05, 0.2]))
+def test_the_band_holds_the_diagonal_and_its_p_value_runs_from_0_to_1(n, draws, alarm):
+    low, high = ecdf_band(n, draws, alarm)
+    diagonal = np.arange(1, draws + 1) / (draws + 1)
+    assert np.all(low <= diagonal) and np.all(diagonal <= high) and np.all(np.diff(low) >= 0) and np.all(np.diff(high) >= 0)
+    assert ecdf_p_value(np.zeros(n, int), draws) <= (1 / (draws + 1)) ** n * 2 * draws + 1e-9
+    assert 0 <= ecdf_p_value(np.random.default_rng(n).integers(0, draws + 1, n), draws) <= 1
+
+
+@pytest.mark.parametrize("method", [exact, weighted])
+def test_calibration_passes_the_exact_posterior_and_fails_a_narrow_one(method):
+    how = dict(replications=150, draws=40, rng=np.random.default_rng(6), progress=False)
+    right = sbc(method, MODEL, QUERY, NOISE, **how)
+    assert right.uniform(1e-6) and coverage(right, alarm=1e-6).right()
+    narrow = sbc(lambda *a: Posterior(method(*a).mean() + 0.3 * (exact(*a).theta - exact(*a).mean())), MODEL, QUERY, NOISE, **how)
+    assert not narrow.uniform(1e-6) and not coverage(narrow, alarm=1e-6).right()
+
+
+def test_calibration_over_processes():
+    how = dict(replications=12, draws=20, progress=False)
+    alone = sbc(exact, MODEL, QUERY, NOISE, rng=np.random.default_rng(7), **how)
+    with ProcessPoolExecutor(2) as pool:
+        assert np.array_equal(alone.positions, sbc(exact, MODEL, QUERY, NOISE, rng=np.random.default_rng(7), executor=pool, **how).positions)
+
+
+def test_calibration_warns_of_posteriors_worth_too_little():
+    few = lambda release, model, rng: Posterior(model.prior.sample(30, rng), rng.normal(size=30))
+    with pytest.warns(UserWarning, match="less than five times"):
+        sbc(few, MODEL, QUERY, NOISE, replications=5, draws=20, rng=np.random.default_rng(8), progress=False)
+
+
+def test_scores():
+    normal = Posterior(np.random.default_rng(9).normal(size=(4000, 1)), density=lambda t: stats.norm.logpdf(t[:, 0]))
+    assert np.isclose(negative_log_density(normal, 0.0), 0.5 * np.log(2 * np.pi))
+    h2 = 4000 ** -0.4  # Scott's rule: the estimate is a normal of variance 1 + h², up to noise; 40 draws within h of 0 at least
+    assert abs(negative_log_density(normal, 0.0, by="kernel") - 0.5 * np.log(2 * np.pi * (1 + h2))) < 4.9 / np.sqrt(4000 * np.sqrt(h2))
+    failing = type(MODEL)(MODEL.prior, lambda theta, rng: theta * np.nan)
+    assert log_median_distance(normal, Release([1.0], QUERY, NOISE), failing, rng=np.random.default_rng(1), progress=False) == np.inf
