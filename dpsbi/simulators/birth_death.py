@@ -8,7 +8,7 @@ __all__ = ['NAMES', 'TRUTH', 'D2', 'COMPLIANCE', 'OBSERVED', 'WARM_UP', 'YEARS',
            'simulate_outbreaks', 'cluster_means', 'OutbreakPrior', 'birth_death', 'outbreak_distance',
            'OutbreakDistance', 'patient_query']
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #c2486ce5
+# %% ../../nbs/simulators/13_birth_death.ipynb #d80642c6
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ import numba
 import numpy as np
 from scipy import integrate, special, stats
 
-from ..mmd import Distance
+from ..mmd import ClippedMean
 from ..model import Model
 from ..privacy import Query
 
@@ -27,7 +27,7 @@ TRUTH = (5.88, 6.74, 0.09, 192.0)                 # posterior means of Lintusaar
 D2, COMPLIANCE, OBSERVED = 5.95, 0.95, 0.80       # end of a compliant case per year; probabilities: to comply, to be observed
 WARM_UP, YEARS = (15, 300), 2                     # years before the window of observation, and its length
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #b6d413b0
+# %% ../../nbs/simulators/13_birth_death.ipynb #71e92093
 def rates(theta) -> dict[str, np.ndarray]:
     """Rates per year and the balance that they lead to: a1, d1, a2, burden, n1, n2 (patients), observed (cases per year).
 
@@ -39,16 +39,18 @@ def rates(theta) -> dict[str, np.ndarray]:
         raise ValueError(f"theta needs the columns {NAMES}, not shape {theta.shape}")
     R1, t1, R2, burden = np.moveaxis(theta, -1, 0)
     margin = 1 - (1 - COMPLIANCE) * R1 - COMPLIANCE * R2
-    for fine, rule in ((np.isfinite(theta).all(-1), "finite numbers"), (R1 > 1, "R1 > 1"), (t1 > 0, "t1 > 0"), (R2 >= 0, "R2 >= 0"),
-                       (burden > 0, "burden > 0"), (margin > 0, "0.05 R1 + 0.95 R2 < 1, or the outbreak grows without end")):
+    for fine, rule in ((np.isfinite(theta).all(-1), "finite numbers"), (R1 > 1, "R1 > 1"), (t1 > 0, "t1 > 0"),
+                       (R2 >= 0, "R2 >= 0"), (burden > 0, "burden > 0"),
+                       (margin > 0, "0.05 R1 + 0.95 R2 < 1, or the outbreak grows without end")):
         if not np.all(fine):
-            raise ValueError(f"an outbreak needs {rule}; not so for (R1, t1, R2, burden) = {theta[~fine][0] if theta.ndim > 1 else theta}")
+            first = tuple(theta[~fine].reshape(-1, 4)[0].tolist())
+            raise ValueError(f"an outbreak needs {rule}; not so for (R1, t1, R2, burden) = {first}")
     d1 = t1 / (R1 - 1)
     ends = burden / margin
     return dict(a1=t1 + d1, d1=d1, a2=R2 * D2, burden=burden, n1=(1 - COMPLIANCE) * ends / d1, n2=COMPLIANCE * ends / D2,
                 observed=OBSERVED * ends)
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #bb70eeec
+# %% ../../nbs/simulators/13_birth_death.ipynb #37238da8
 STATISTICS = ("cases", "clusters", "largest", "gap", "singletons", "pairs", "period", "months")
 BOUND = 80
 
@@ -65,10 +67,11 @@ def summarise(sizes, months=()) -> np.ndarray:
         raise ValueError("sizes must be whole numbers of at least 1: the observed cases of each cluster")
     top = np.append(sizes[:4], np.zeros(4))
     found = np.unique(np.asarray(months, int))
-    return np.array([sizes.sum(), sizes.size, top[0], (min(top[0], BOUND) - min(top[3], BOUND)) / 3, (sizes == 1).sum(), (sizes == 2).sum(),
+    gap = (min(top[0], BOUND) - min(top[3], BOUND)) / 3
+    return np.array([sizes.sum(), sizes.size, top[0], gap, (sizes == 1).sum(), (sizes == 2).sum(),
                      found[-1] - found[0] + 1 if found.size else 0, found.size])
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #34c8cd1c
+# %% ../../nbs/simulators/13_birth_death.ipynb #e9abb95c
 @dataclass(frozen=True)
 class Outbreak:
     "A real outbreak: sizes of the clusters (cases), and the months of observation of the largest one's cases."
@@ -82,7 +85,8 @@ class Outbreak:
 
 
 san_francisco = Outbreak(np.repeat([30, 23, 15, 10, 8, 5, 4, 3, 2, 1], [1, 1, 1, 1, 1, 2, 4, 13, 20, 282]),
-                         np.array([0, 0, 1, 2, 3, 3, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 7, 8, 8, 10, 11, 12, 14, 16, 16, 18, 20, 21, 23]))
+                         np.array([0, 0, 1, 2, 3, 3, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 7, 8, 8, 10, 11, 12, 14, 16, 16,
+                                   18, 20, 21, 23]))
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #2c9e57ff
 _compiled = numba.njit(nogil=True, error_model="numpy", cache="__file__" in globals())
@@ -152,7 +156,7 @@ def _poisson(s, mean):
         t += _exponential(s)
     return count
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #18a19d05
+# %% ../../nbs/simulators/13_birth_death.ipynb #b1595b02
 @_compiled
 def _record(tally, years):
     "One more observed case in this family, in this month."
@@ -162,7 +166,7 @@ def _record(tally, years):
 
 @_compiled
 def _family(s, total, birth, waiting, stop, begin, observed, alive, n, fresh, stack, tally):
-    """Follow those waiting on the stack, and their descendants, to `stop`: returns (survivors listed so far, -1 if out of room; mark).
+    """Follow those waiting on the stack, and their descendants, to `stop`: (survivors listed, -1 if out of room; mark).
 
     total, birth: per kind, events a year and the share of transmissions. tally: cases of this family, and a bit for each month.
     """
@@ -296,7 +300,7 @@ def _outbreak(seed, burden, total, birth, n1, n2, shortest, longest, years, obse
     x[2], x[3] = top[0], (min(top[0], BOUND) - min(top[3], BOUND)) / 3
     return True
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #43a66dcc
+# %% ../../nbs/simulators/13_birth_death.ipynb #32adf69f
 @_compiled
 def _outbreaks(columns, seeds, shortest, longest, years, observed, first, last, out):
     "Outbreaks first … last of all B × N, each from its own seed. columns (B, 6): a1, d1, a2, burden, n1, n2."
@@ -307,29 +311,32 @@ def _outbreaks(columns, seeds, shortest, longest, years, observed, first, last, 
         a1, d1, a2, burden, n1, n2 = columns[b]
         total[0], total[1] = a1 + d1, a2 + D2
         birth[0], birth[1] = a1 / (a1 + d1), a2 / (a2 + D2)
-        while not _outbreak(seeds[b, j], burden, total, birth, n1, n2, shortest, longest, years, observed, buffers, stack, out[b, j]):
+        while not _outbreak(seeds[b, j], burden, total, birth, n1, n2, shortest, longest, years, observed,
+                            buffers, stack, out[b, j]):
             buffers, stack = np.empty((2, 2 * buffers.shape[1]), np.uint8), np.empty((2 * len(stack), 2))
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #1b2439a1
-def simulate_outbreaks(theta, outbreaks: int = 1, *, rng: np.random.Generator, threads: int = 1, warm_up=WARM_UP, years: float = YEARS,
-                       observed: float = OBSERVED, states: bool = False) -> np.ndarray:
+# %% ../../nbs/simulators/13_birth_death.ipynb #43132a44
+def simulate_outbreaks(theta, outbreaks: int = 1, *, rng: np.random.Generator, threads: int = 1, warm_up=WARM_UP,
+                       years: float = YEARS, observed: float = OBSERVED, states: bool = False) -> np.ndarray:
     """Statistics of independent outbreaks at each row of theta (B, 4): (B, outbreaks, 8), in the order of STATISTICS.
 
-    warm_up: shortest and longest warm-up in years, 1 or more; an outbreak not at balance by half the longest is observed at its end.
-    years: length of the window, up to 5. observed: probability that a case is seen. states: three more columns, the warm-up
-    and the non-compliant and compliant patients at its end. 72 bytes per outbreak. The same for one rng, whatever the threads.
+    warm_up: shortest and longest warm-up in years, 1 or more; without balance by half the longest, the longest it is. years:
+    length of the window, up to 5. observed: probability that a case is seen. states: three more columns, the warm-up and the
+    non-compliant and compliant patients at its end. 72 bytes per outbreak. The same for one rng, whatever the threads.
     Raises ValueError for theta without a balance (see `rates`) and for settings out of range. Source: Lintusaari et al. (2019).
     """
     theta, (shortest, longest) = np.asarray(theta, float), warm_up
     if theta.ndim != 2 or outbreaks < 1 or threads < 1:
-        raise ValueError(f"theta must have shape (B, 4), outbreaks and threads be at least 1; not {theta.shape}, {outbreaks}, {threads}")
+        raise ValueError(f"theta must have shape (B, 4), outbreaks and threads be at least 1; "
+                         f"not {theta.shape}, {outbreaks}, {threads}")
     if not (1 <= shortest <= longest < math.inf and 0 < years <= 5 and 0 < observed <= 1):
-        raise ValueError(f"needed: 1 <= shortest <= longest warm-up, 0 < years <= 5, 0 < observed <= 1; not {warm_up}, {years}, {observed}")
+        raise ValueError(f"needed: 1 <= shortest <= longest warm-up, 0 < years <= 5, 0 < observed <= 1; "
+                         f"not {warm_up}, {years}, {observed}")
     r = rates(theta)
     columns = np.stack([r[name] for name in ("a1", "d1", "a2", "burden", "n1", "n2")], axis=1)
     seeds = rng.integers(2**64, size=(len(theta), outbreaks), dtype=np.uint64)
     out = np.empty((len(theta), outbreaks, 11 if states else 8))
-    cuts = np.linspace(0, seeds.size, (8 * threads if threads > 1 else 1) + 1).astype(int)    # more pieces than threads: even loads
+    cuts = np.linspace(0, seeds.size, 8 * threads + 1).astype(int)       # more pieces than threads: even loads
     def work(first, last):
         _outbreaks(columns, seeds, float(shortest), float(longest), float(years), float(observed), first, last, out)
     if threads == 1:
@@ -339,12 +346,14 @@ def simulate_outbreaks(theta, outbreaks: int = 1, *, rng: np.random.Generator, t
             list(pool.map(work, cuts[:-1], cuts[1:]))
     return out
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #0be2ae47
-def cluster_means(theta, largest: int = 255, *, warm_up: float = 15.0, years: float = YEARS, observed: float = OBSERVED) -> np.ndarray:
+# %% ../../nbs/simulators/13_birth_death.ipynb #dbcd93df
+def cluster_means(theta, largest: int = 255, *, warm_up: float = 15.0, years: float = YEARS,
+                  observed: float = OBSERVED) -> np.ndarray:
     """Expected numbers of clusters with j = 0 … largest observed cases, (largest + 1,), entry 0 being 0, after a fixed warm-up.
 
-    The numbers of clusters of each size are independent Poisson variables with these means. theta: one row (4,). warm_up, years: in
-    years. Accurate to about 1e-9 where clusters beyond 2 * largest have no weight. Raises ValueError for theta without a balance.
+    The numbers of clusters of each size are independent Poisson variables with these means. theta: one row (4,). warm_up,
+    years: in years. Accurate to about 1e-9 where clusters beyond 2 * largest have no weight. Raises ValueError for theta
+    without a balance.
     """
     r = {name: float(value) for name, value in rates(theta).items()}
     points = 2 * (largest + 1)
@@ -353,7 +362,8 @@ def cluster_means(theta, largest: int = 255, *, warm_up: float = 15.0, years: fl
         def of(u, y):
             f1, f2, _ = y.reshape(3, -1)
             child = (1 - COMPLIANCE) * f1 + COMPLIANCE * f2
-            return np.concatenate([r["d1"] * (ended - f1) + r["a1"] * f1 * (child - 1), D2 * (ended - f2) + r["a2"] * f2 * (child - 1), child - 1])
+            return np.concatenate([r["d1"] * (ended - f1) + r["a1"] * f1 * (child - 1),
+                                   D2 * (ended - f2) + r["a2"] * f2 * (child - 1), child - 1])
         return of
     y = np.concatenate([np.ones_like(z), np.ones_like(z), np.zeros_like(z)])
     for ended, span in ((1 - observed + observed * z, years), (1.0, warm_up)):
@@ -362,7 +372,7 @@ def cluster_means(theta, largest: int = 255, *, warm_up: float = 15.0, years: fl
     means = np.fft.irfft(r["burden"] * y.reshape(3, -1)[2], points)[:largest + 1]
     return np.append(0.0, np.maximum(means[1:], 0.0))
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #0aec074c
+# %% ../../nbs/simulators/13_birth_death.ipynb #8d6033bc
 MOST_OBSERVED, MOST_TRANSMISSION = 350.0, 40.0                           # cases per year at balance; a1 per year
 LOWEST = np.array([1.01, 0.01, 0.01, 1.0])                               # lower ends of R1, t1, R2, burden
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
@@ -374,11 +384,12 @@ def _widest_R2(R1):
 
 
 def _ends(theta) -> np.ndarray:
-    "Upper ends (n, 4) of the parameters' intervals: R1's given the burden, R2's and t1's given both; the burden's leaves R1 > 1.01."
+    "Upper ends (n, 4) of the intervals: R1's given the burden, R2's and t1's given both; the burden's leaves R1 > 1.01."
     R1, burden = np.maximum(theta[..., 0], LOWEST[0]), theta[..., 3]
     room = 1 - OBSERVED * burden / MOST_OBSERVED
     most_burden = MOST_OBSERVED / OBSERVED * (1 - (1 - COMPLIANCE) * LOWEST[0] - COMPLIANCE * LOWEST[2])
-    return np.stack([np.minimum(20.0, (room - COMPLIANCE * LOWEST[2]) / (1 - COMPLIANCE)), np.minimum(30.0, MOST_TRANSMISSION * (1 - 1 / R1)),
+    return np.stack([np.minimum(20.0, (room - COMPLIANCE * LOWEST[2]) / (1 - COMPLIANCE)),
+                     np.minimum(30.0, MOST_TRANSMISSION * (1 - 1 / R1)),
                      (room - (1 - COMPLIANCE) * R1) / COMPLIANCE, np.full(np.shape(burden), most_burden)], axis=-1)
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #e7f288a6
@@ -401,7 +412,7 @@ def _four(values) -> np.ndarray:
         raise ValueError(f"expected shape (n, 4), columns {NAMES}, not {values.shape}")
     return values
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #aa91fbf4
+# %% ../../nbs/simulators/13_birth_death.ipynb #cf7435c7
 @dataclass(frozen=True)
 class OutbreakPrior:
     """The prior of Lintusaari et al. (2019) on (R1, t1, R2, burden), as their code draws it: by rejection within each burden.
@@ -450,12 +461,13 @@ class OutbreakPrior:
             return np.log(theta - LOWEST) - np.log(_ends(theta) - theta)
 
     def from_unconstrained(self, z) -> np.ndarray:
-        "z (n, 4) to theta (n, 4), inside the support; on its border where, far out, floating point leaves no room in an interval."
+        "z (n, 4) to theta (n, 4), inside the support; on its border where, far out, floating point leaves no room."
         z = _four(z)
         theta = np.ones_like(z)
         for j in (3, 0, 1, 2):                                           # each interval needs the parameters before it
             low, high = LOWEST[j], _ends(theta)[:, j]
-            theta[:, j] = np.clip(low + (high - low) * special.expit(z[:, j]), np.nextafter(low, np.inf), np.nextafter(high, -np.inf))
+            inside = low + (high - low) * special.expit(z[:, j])
+            theta[:, j] = np.clip(inside, np.nextafter(low, np.inf), np.nextafter(high, -np.inf))
         return theta
 
     def log_abs_det(self, z) -> np.ndarray:
@@ -488,12 +500,12 @@ def birth_death(outbreaks: int | None = None, prior=None, *, threads: int = 1, w
         raise ValueError(f"outbreaks must be a whole number of at least 1, or None for a single outbreak, not {outbreaks}")
     return Model(OutbreakPrior() if prior is None else prior, _Simulator(outbreaks, threads, tuple(warm_up), years))
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #c897bd32
+# %% ../../nbs/simulators/13_birth_death.ipynb #82d6b73d
 WEIGHTS = np.array([1.0, 1.0, 2.0, 10.0, 100.0, 100.0, 10.0, 10.0])
 
 
 def outbreak_distance(y, x) -> np.ndarray:
-    """The weighted distance of simulated outbreaks y (..., 8) from observed ones x (..., 8), in [0, inf]; never NaN for finite counts.
+    """The weighted distance of simulated outbreaks y (..., 8) from observed ones x (..., 8), in [0, inf], never NaN.
 
     Differences of cases, clusters, largest, gap, period and months; relative errors of singletons and pairs per case, where 0/0
     is 0 and anything else over 0 is infinite. Source: Lintusaari et al. (2019), with the 0/0 defined.
@@ -505,40 +517,26 @@ def outbreak_distance(y, x) -> np.ndarray:
         difference[..., 4:6] = np.where(of_y == of_x, 0.0, (of_y - of_x) / of_x)
     return np.sqrt(np.square(WEIGHTS * difference).sum(-1))
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #5f407a6a
-@dataclass(frozen=True)
-class OutbreakDistance(Distance):
-    """The mean of n clipped outbreak distances, one for each confidential outbreak: sensitivity clip/n, the record a whole outbreak.
+# %% ../../nbs/simulators/13_birth_death.ipynb #8d6d6486
+def _each_outbreak(x, y):
+    if y.shape[1:] != x.shape or x.shape[1:] != (8,):
+        raise ValueError(f"the statistics of as many outbreaks were expected on both sides, x (n, 8) and a batch y (B, n, 8), "
+                         f"not {x.shape} and {y.shape}")
+    return outbreak_distance(y, x)
 
-    between(x, y): x (n, 8) against a batch y (B, n, 8), as birth_death(outbreaks=n) simulates them. n: public number of outbreaks.
-    clip: bound of each distance. Raises ValueError for another number of outbreaks, and for settings out of range.
-    Source: Park, Vinaroz and Jitkrittum (2021), section 6.3 and its published code.
+
+class OutbreakDistance(ClippedMean):
+    """The mean of n clipped outbreak distances, one for each confidential outbreak: sensitivity clip/n, a record an outbreak.
+
+    between(x, y): x (n, 8) against a batch y (B, n, 8), as birth_death(outbreaks=n) simulates them. n: public number of
+    outbreaks. clip: bound of each distance. Raises ValueError for another number of outbreaks, and for settings out of range.
+    Source: Park, Vinaroz and Jitkrittum (2021), section 6.3, with the clipping of its published code.
     """
-    n: int
-    clip: float = 200.0
 
-    unit = "outbreak"
+    def __init__(self, n: int, clip: float = 200.0):
+        super().__init__(_each_outbreak, clip, n, unit="outbreak")
 
-    def __post_init__(self):
-        if self.n != int(self.n) or self.n < 1 or not 0 < self.clip < math.inf:
-            raise ValueError(f"n must be a whole number of at least 1 and clip a finite number above 0, not {self.n} and {self.clip}")
-
-    @property
-    def sensitivity(self) -> float:
-        "The farthest that replacing one outbreak can move the mean: clip / n, attained."
-        return self.clip / self.n
-
-    def _observe(self, x):
-        if x.shape != (self.n, 8) or not np.isfinite(x).all():
-            raise ValueError(f"the sensitivity was stated for n = {self.n} outbreaks with 8 finite statistics each; x has shape {x.shape}")
-        return x
-
-    def _compare(self, x, y):
-        if y.shape[1:] != x.shape:
-            raise ValueError(f"data sets of the same {self.n} outbreaks were expected, a batch (B, {self.n}, 8), not shape {y.shape}")
-        return np.minimum(outbreak_distance(y, x), self.clip).mean(1)
-
-# %% ../../nbs/simulators/13_birth_death.ipynb #689093cc
+# %% ../../nbs/simulators/13_birth_death.ipynb #0d2405ed
 def _patient_values(x):
     "The first six statistics of outbreaks (B, 8)."
     if x.ndim != 2 or x.shape[1] != 8:
@@ -548,9 +546,10 @@ def _patient_values(x):
 
 
 def patient_query() -> Query:
-    """Cases, clusters, largest, gap, singletons and pairs of one outbreak: values (B, 6), one patient added or removed moves them by 13/3 in L1.
+    """Cases, clusters, largest, gap, singletons and pairs of one outbreak, (B, 6); one patient moves them by 13/3 in L1.
 
     Data sets are rows of statistics (B, 8), as birth_death() simulates them and Outbreak.statistics holds them. The values are
     multiples of 1/3, so a DiscreteLaplace wants step=query.step. Proof: in the notebook, by cases.
     """
-    return Query(_patient_values, math.nextafter(13 / 3, 5.0), norm="l1", neighbours="add-remove", unit="patient", step=1 / 3, dim=6)
+    sensitivity = math.nextafter(13 / 3, 5.0)                            # 13/3 itself rounds down
+    return Query(_patient_values, sensitivity, norm="l1", neighbours="add-remove", unit="patient", step=1 / 3, dim=6)
