@@ -148,7 +148,7 @@ def _info(info, n: int, weighted: bool) -> dict:
         raise ValueError("draws of Markov chains carry equal weights: leave out log_weights, or info['chains']")
     return info
 
-# %% ../nbs/03_posterior.ipynb #4985ad3b
+# %% ../nbs/03_posterior.ipynb #faf640c8
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
     """Weighted draws from a posterior: theta (n, d) with log_weights (n,), unnormalised allowed.
@@ -245,6 +245,19 @@ class Posterior:
             raise ValueError(f"n must be a whole number of draws, at least 1, not {n}")
         info = {key: value for key, value in self.info.items() if key != "chains"}
         return Posterior(self.theta[systematic(self.weights, int(n), rng)], None, self.names, info, density=self.density)
+
+    def derive(self, **functions) -> "Posterior":
+        """The posterior of functions of theta, one column each: derive(R0=lambda theta: theta[:, 0] / theta[:, 1]).
+
+        Each function maps draws (n, d) to (n,). Weights, chains and info stay, a density does not. ValueError where a value is NaN.
+        """
+        if not functions:
+            raise ValueError("name at least one function of theta, e.g. derive(ratio=lambda theta: theta[:, 0] / theta[:, 1])")
+        columns = {name: np.asarray(f(self.theta), float) for name, f in functions.items()}
+        for name, column in columns.items():
+            if column.shape != (len(self),):
+                raise ValueError(f"{name} must map draws {self.theta.shape} to one number each, ({len(self)},), not {column.shape}")
+        return Posterior(np.stack(list(columns.values()), axis=1), self.log_weights, tuple(columns), self.info)
 
     def log_prob(self, theta) -> np.ndarray:
         "Log-density (k,) at theta (k, d), where the method has a density; else ValueError."
