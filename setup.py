@@ -18,6 +18,7 @@ setup(
     license="MIT",
     keywords=settings["keywords"].split(),
     packages=find_packages(include=["dpsbi", "dpsbi.*"]),
+    package_data={"dpsbi": ["data/*.json"]},
     python_requires=f">={settings['min_python']}",
     install_requires=settings["requirements"].split(),
     extras_require={"dev": settings["dev_requirements"].split(), "docs": settings["docs_requirements"].split()},
