@@ -84,7 +84,7 @@ def table(answers: dict):
             rows[name, quantity] = [posterior.mean()[j], posterior.std()[j], *posterior.interval()[j]]
     return pd.DataFrame(list(rows.values()), pd.MultiIndex.from_tuples(rows), ["mean", "sd", "2.5 %", "97.5 %"]).round(2)
 
-# %% ../nbs/cases/00_demo.ipynb #09f4a8dc
+# %% ../nbs/cases/00_demo.ipynb #77151ba8
 def picture(release, exact, naive, rng):
     "Counts and epidemics from the exact posterior, beside the posteriors of R0: a matplotlib figure."
     import matplotlib.pyplot as plt
@@ -96,7 +96,7 @@ def picture(release, exact, naive, rng):
     left.fill_between(days, *np.quantile(epidemics, [0.05, 0.95], axis=0), color="#2b5c8a", alpha=0.25, lw=0, label="exact: 90 % of epidemics that take off")
     left.plot(days, curve(naive.mean()[None], 763, len(days))[0], color="#d1682a", label="naive: fitted curve")
     left.plot(days, release.s_dp, "k.", label="published, private at ε = 0.5")
-    left.set(xlabel="day", ylabel="boys in bed"), left.legend(fontsize=8)
+    left.set(xlabel="day", ylabel="boys in bed", ylim=(-50, 400)), left.legend(fontsize=8, loc="upper right")
     for posterior, color, name in ((exact, "#2b5c8a", "exact"), (naive, "#d1682a", "naive")):
         draws = in_words(posterior).resample(20_000, rng).theta[:, 0]
         right.hist(draws, np.linspace(2.4, 5.4, 41), density=True, histtype="stepfilled", alpha=0.5, color=color, label=name)
