@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['GROUP', 'LatentRecords', 'da_mcmc']
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #5e593697
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #dbe7799f
 import math
 import warnings
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -36,79 +37,144 @@ class LatentRecords(Protocol):
     def update(self, theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "A step (C, d) that leaves the non-private posterior of theta given the records x (C, n, k) invariant."
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #66a60488
-def _sweep(release, latent, theta, x, t, rng):
-    "One pass over theta and all records, in place; the fraction of proposals accepted in each chain (C,)."
-    theta = np.asarray(latent.update(theta, x, rng), float)
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #e8c85ac3
+def _visit(release, latent, theta, x, t, rng):
+    "Propose a fresh record in place of each in turn, changing x and t in place; the fraction accepted in each chain (C,)."
     x_new = np.asarray(latent.records(theta, rng), float)
     t_new = np.asarray(latent.contributions(x_new), float)
-    log_u = np.log(rng.random(t.shape[:2]))
-    s = t.sum(axis=1)
-    log_eta, accepted = release.mechanism.log_prob(release.s_dp, s), np.zeros(len(x))
-    for i in range(x.shape[1]):
-        s_new = s + (t_new[:, i] - t[:, i])
+    steps = np.ascontiguousarray((t_new - t).swapaxes(0, 1))
+    log_u = np.log(rng.random(steps.shape[:2]))
+    s, accepted = t.sum(axis=1), np.empty(log_u.shape, bool)
+    log_eta = release.mechanism.log_prob(release.s_dp, s)
+    for i, step in enumerate(steps):
+        s_new = s + step
         log_eta_new = release.mechanism.log_prob(release.s_dp, s_new)
-        yes = log_u[:, i] < log_eta_new - log_eta
-        x[yes, i], t[yes, i] = x_new[yes, i], t_new[yes, i]
-        s, log_eta = np.where(yes[:, None], s_new, s), np.where(yes, log_eta_new, log_eta)
-        accepted += yes
-    return theta, accepted / x.shape[1]
+        accepted[i] = log_u[i] < log_eta_new - log_eta
+        s, log_eta = np.where(accepted[i][:, None], s_new, s), np.where(accepted[i], log_eta_new, log_eta)
+    for old, new in ((x, x_new), (t, t_new)):
+        np.copyto(old, new, where=accepted.T[..., None])
+    return accepted.mean(axis=0)
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #58a98c13
-def _group(release, latent, chains, sweeps, warmup, thin, rng):
-    "One group of chains, side by side: theta (C, sweeps // thin, d), and the mean acceptance."
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #df006cb7
+def _move(release, latent, walk, theta, x, t, moves, rng):
+    "Steps of theta that carry the records along, changing theta, x and t in place; the fraction accepted in each chain (C,)."
+    log_eta = lambda t: release.mechanism.log_prob(release.s_dp, t.sum(axis=1))
+    log_p, accepted = latent.log_prior(theta) + log_eta(t), np.zeros(len(theta))
+    for _ in range(moves):
+        theta_new = walk.step(theta, rng)
+        log_prior = latent.log_prior(theta_new)
+        theta_new = np.where((log_prior > -np.inf)[:, None], theta_new, theta)   # nothing is carried to an impossible theta
+        x_new = np.asarray(latent.carry(theta, x, theta_new, rng), float)
+        t_new = np.asarray(latent.contributions(x_new), float)
+        log_p_new = log_prior + log_eta(t_new)
+        moved = np.log(rng.random(len(theta))) < log_p_new - log_p
+        theta[moved], x[moved], t[moved], log_p[moved] = theta_new[moved], x_new[moved], t_new[moved], log_p_new[moved]
+        accepted += moved / moves
+    return accepted
+
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #ddb30bb1
+@dataclass(frozen=True)
+class _Walk:
+    "Normal steps of parameters (C, d), with covariance exp(2 log_length) · cov."
+    mean: np.ndarray
+    cov: np.ndarray
+    log_length: float = 0.0
+
+    def step(self, theta, rng):
+        values, vectors = np.linalg.eigh(self.cov)
+        root = math.exp(self.log_length) * vectors * np.sqrt(np.maximum(values, 0))
+        return theta + rng.standard_normal(theta.shape) @ root.T
+
+    def learn(self, theta, moved, gain):
+        "The walk after one more sweep, from where the chains are and the fraction of them that moved (Robbins and Monro 1951)."
+        e = theta - self.mean
+        return _Walk(self.mean + gain * e.mean(axis=0), self.cov + gain * (e.T @ e / len(e) - self.cov),
+                     self.log_length + gain * (moved - 0.3))
+
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #4d2fa919
+def _sweep(release, latent, walk, theta, x, t, moves, rng, visit=_visit):
+    "Draw theta given the records, then move both together, then visit the records: theta, and the two fractions accepted."
+    theta = np.array(latent.update(theta, x, rng), float)
+    moved = _move(release, latent, walk, theta, x, t, moves, rng).mean() if moves else 0.0
+    return theta, np.array([visit(release, latent, theta, x, t, rng).mean(), moved])
+
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #d215845b
+def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_visit):
+    "One group of chains, side by side: theta (C, sweeps // thin, d), and the mean fractions accepted."
     theta = np.asarray(latent.start(chains, rng), float)
     x = np.array(latent.records(theta, rng), float)
     t = np.array(latent.contributions(x), float)
+    _check_contributions(release, x, t)
+    first = np.asarray(latent.start(256, rng), float)
+    walk = _Walk(first.mean(axis=0), np.atleast_2d(np.cov(first.T)))
+    kept, rates = np.empty((chains, sweeps // thin, theta.shape[1])), np.zeros(2)
+    with np.errstate(invalid="ignore"):  # -inf less -inf: an impossible start stays until a possible record comes
+        for sweep in range(-warmup, sweeps):
+            theta, accepted = _sweep(release, latent, walk, theta, x, t, moves, rng, visit)
+            if sweep < 0:
+                walk = walk.learn(theta, accepted[1], (sweep + warmup + 2) ** -0.6)
+            else:
+                rates += accepted / sweeps
+                if sweep % thin == thin - 1:
+                    kept[:, sweep // thin] = theta
+    if not np.isfinite(kept).all():
+        raise ValueError("the chains hold parameters that are not finite: check the latent model's update, carry and records")
+    return kept, rates
+
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #9ad011b5
+def _check_contributions(release, x, t):
     if t.ndim != 3 or t.shape[:2] != x.shape[:2] or t.shape[2] != release.s_dp.size:
         raise ValueError(f"contributions must map records {x.shape} to shape ({x.shape[0]}, {x.shape[1]}, {release.s_dp.size}), "
                          f"one value for each of the release's {release.s_dp.size}, not {t.shape}")
-    kept, rate = np.empty((chains, sweeps // thin, theta.shape[1])), 0.0
-    with np.errstate(invalid="ignore"):  # -inf less -inf: an impossible start stays until a possible record comes
-        for sweep in range(warmup + sweeps):
-            theta, accepted = _sweep(release, latent, theta, x, t, rng)
-            if sweep >= warmup:
-                rate += accepted.mean() / sweeps
-                if (sweep - warmup) % thin == thin - 1:
-                    kept[:, (sweep - warmup) // thin] = theta
-    if not np.isfinite(kept).all():
-        raise ValueError("the chains hold parameters that are not finite: check the latent model's update and records")
-    return kept, rate
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #8d1f4aca
+
+def _check_moves(latent, moves):
+    "How many moves a sweep makes: none for a model that cannot carry its records."
+    offered = [hasattr(latent, name) for name in ("carry", "log_prior")]
+    if any(offered) and not all(offered):
+        raise ValueError("a latent model offers carry and log_prior together, or neither: with one of them nothing can move")
+    return int(moves) if all(offered) else 0
+
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #35fcbfd2
 GROUP = 64  # chains that run side by side in one task; fixed, so that results depend on no executor
 
 
-def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: np.random.Generator, chains: int = 64, warmup: int = 500,
-            thin: int = 1, executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: np.random.Generator, chains: int = 64,
+            warmup: int = 500, thin: int = 1, moves: int = 8, executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """Draws from the exact posterior by data-augmentation MCMC: parameters and confidential records in turn.
 
     draws: in all, over the chains (rounded up to whole sweeps of each). latent_model: see `LatentRecords`. warmup: sweeps that
-    are thrown away in each chain. thin: keep each so-many-th sweep. checkpoint: a path; a killed run resumes after the last
-    finished group of 64 chains. Returns a Posterior whose info holds chains, acceptance, and R-hat of each parameter. Warns
-    when R-hat exceeds 1.01. Raises ValueError for bad arguments. Source: Ju, Awan, Gong and Rao (2022), Algorithm 1.
+    are thrown away in each chain. thin: keep each so-many-th sweep. moves: steps in each sweep that carry the records along,
+    where the model can (0: none). checkpoint: a path; a killed run resumes after the last finished group of 64 chains. Returns
+    a Posterior whose info holds chains, acceptance (of records), moved (the same for moves), and R-hat of each parameter. Warns
+    when R-hat exceeds 1.01. Raises ValueError for bad arguments. Source: Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves:
+    Yu and Meng (2011).
     """
-    for name, value in dict(draws=draws, chains=chains, thin=thin).items():
-        if value != int(value) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, not {value}")
+    for name, value in dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves).items():
+        least = 0 if name in ("warmup", "moves") else 1
+        if value != int(value) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which data augmentation needs")
-    sweeps = math.ceil(draws / chains) * thin
+    sweeps, moves = math.ceil(draws / chains) * thin, _check_moves(latent_model, moves)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     saved = Checkpoint(checkpoint, dict(method="da_mcmc", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, chains=chains,
-                                        sweeps=sweeps, warmup=warmup, thin=thin, seed=seed_state(rng)))
-    done = saved.load() or dict(theta=np.empty((0, sweeps // thin, len(latent_model.names))), rates=np.empty(0))
+                                        sweeps=sweeps, warmup=warmup, thin=thin, moves=moves, seed=seed_state(rng)))
+    done = saved.load() or dict(theta=np.empty((0, sweeps // thin, len(latent_model.names))), rates=np.empty((0, 2)))
     theta, rates = [done["theta"]], list(done["rates"])
-    tasks = ((release, latent_model, k, sweeps, warmup, thin, child) for k, child in zip(sizes, rng.spawn(len(sizes))))
+    tasks = ((release, latent_model, k, sweeps, warmup, thin, moves, child) for k, child in zip(sizes, rng.spawn(len(sizes))))
     tasks = list(tasks)[len(rates):]
-    with tqdm(total=len(sizes), initial=len(rates), desc="data augmentation", unit=" groups", delay=2.0, disable=not progress, leave=False) as bar:
+    bar = tqdm(total=len(sizes), initial=len(rates), desc="data augmentation", unit=" groups", delay=2.0, disable=not progress, leave=False)
+    with bar:
         for new, rate in in_order(executor, _group, iter(tasks)):
             theta.append(new), rates.append(rate)
             saved.save(theta=np.concatenate(theta), rates=np.array(rates))
             bar.update(1)
-    return _posterior(np.concatenate(theta), float(np.average(rates, weights=sizes)), sweeps, warmup, thin, latent_model)
+    acceptance, moved = np.average(rates, axis=0, weights=sizes).tolist()
+    about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves, acceptance=acceptance, moved=moved)
+    return _posterior(np.concatenate(theta), latent_model.names, about)
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #a917cfe6
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #3e8c9732
 def _rhat(theta):
     "ArviZ's rank-normalised split R-hat of each parameter, for chains (C, m, d); NaN for chains shorter than 4."
     if theta.shape[0] < 2 or theta.shape[1] < 4:
@@ -116,9 +182,10 @@ def _rhat(theta):
     return np.array([_arviz().rhat(column) for column in np.moveaxis(theta, 2, 0)], float)
 
 
-def _posterior(theta, acceptance, sweeps, warmup, thin, latent):
+def _posterior(theta, names, about):
     rhat = _rhat(theta)
     if np.nanmax(rhat, initial=0) > 1.01:
-        warnings.warn(f"R-hat is {np.nanmax(rhat):.3f}, above 1.01: the chains have not mixed; ask for more draws or a longer warmup", stacklevel=3)
-    info = dict(method="data augmentation", chains=len(theta), sweeps=sweeps, warmup=warmup, thin=thin, acceptance=acceptance, rhat=rhat.tolist())
-    return Posterior(theta.reshape(-1, theta.shape[2]), None, latent.names, info)
+        warnings.warn(f"R-hat is {np.nanmax(rhat):.3f}, above 1.01: the chains have not mixed; ask for more draws or a longer warmup",
+                      stacklevel=3)
+    info = dict(method="data augmentation", **about, rhat=rhat.tolist())
+    return Posterior(theta.reshape(-1, theta.shape[2]), None, names, info)
