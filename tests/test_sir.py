@@ -145,3 +145,43 @@ def test_a_real_release_through_the_query():
         released = dpsbi.release(np.array(sir.BOARDING_SCHOOL), query, mechanism, ledger)
         assert released.s_dp.shape == (14,) and np.all(released.s_dp == np.rint(released.s_dp))
     assert ledger.spent.epsilon == pytest.approx(20.0) and all(e.unit == "person" for e in ledger.history)
+
+
+@methods
+@settings(deadline=None, max_examples=40)
+@given(rates, rates, st.integers(10, 3000), st.lists(st.floats(1e-9, 100.0), min_size=1, max_size=5), st.integers(0, 2**32))
+def test_steps_from_any_state_are_possible(method, beta, gamma, population, gaps, seed):
+    rng, t = np.random.default_rng(seed), 0.0
+    model, theta = sir.sir_state_space(population, [1.0], method=method), np.array([[beta, gamma], [0.5, 0.2]])
+    infected = rng.integers(0, population + 1, (2, 3))
+    state = np.stack([rng.integers(0, population - infected + 1), infected], axis=-1).astype(float)
+    for gap in gaps:
+        before, state = state, model.step(state, theta, t, t + gap, rng)
+        S, I = state[..., 0], state[..., 1]
+        assert state.shape == before.shape and np.all(state == np.rint(state)) and np.all(S >= 0) and np.all(I >= 0)
+        assert np.all(S <= before[..., 0]) and np.all(S + I <= before.sum(-1)) and np.all(state[before[..., 1] == 0] == before[before[..., 1] == 0])
+        mean, variance = model.forecast(state, theta, t, t + gap)
+        assert mean.shape == variance.shape == (2, 3)
+        t += gap
+
+
+def test_a_step_follows_the_same_law_as_a_whole_trajectory():
+    "In four pieces or at one go, at two starts: Kolmogorov-Smirnov for S and I, together one false alarm in a million."
+    for initial in (3, 400):
+        model = sir.sir_state_space(5000, [6.0], initial=initial)
+        state, theta = model.start(np.array([[1.2, 0.3]]), 6000, None), np.array([[1.2, 0.3]])
+        for t, until in [(0, 3), (3, 5.9), (5.9, 5.9999), (5.9999, 6)]:
+            state = model.step(state, theta, t, until, np.random.default_rng(int(1e4 * t)))
+        whole = model.epidemic.states(np.repeat(theta, 6000, axis=0), np.random.default_rng(9))[:, 0]
+        assert all(stats.ks_2samp(a, b).pvalue > 1e-6 / 4 for a, b in zip(state[0].T, whole.T))
+
+
+def test_the_state_space_simulates_as_the_model_does():
+    hidden, model, theta = sir.sir_state_space(800, [0.0, 2.0, 5.0], initial=4), sir.sir(800, [0.0, 2.0, 5.0], initial=4), np.array([[0.9, 0.2]] * 5)
+    assert np.array_equal(hidden.simulate(theta, np.random.default_rng(1)), model.simulate(theta, np.random.default_rng(1)))
+    assert np.array_equal(hidden.times, [0.0, 2.0, 5.0]) and hidden.prior.names == ("beta", "gamma")
+    assert np.array_equal(hidden.start(theta, 2, None), np.tile([796.0, 4.0], (5, 2, 1))) and pickle.loads(pickle.dumps(hidden.epidemic)) == hidden.epidemic
+    with pytest.raises(ValueError):
+        sir.sir_state_space(800, [2.0, 1.0])
+    with pytest.raises(ValueError):
+        hidden.step(hidden.start(theta, 2, None), -theta, 0.0, 1.0, np.random.default_rng(1))

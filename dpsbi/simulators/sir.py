@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STEP', 'SMALL', 'METHODS', 'LARGEST', 'SYNTHETIC_TIMES', 'SYNTHETIC_COUNTS', 'SYNTHETIC_TRUTH', 'BOARDING_SCHOOL',
-           'BOARDING_SCHOOL_POPULATION', 'PRINTED', 'Epidemic', 'sir', 'infection_counts_query', 'synthetic_release',
-           'Printed']
+           'BOARDING_SCHOOL_POPULATION', 'PRINTED', 'Epidemic', 'sir', 'HiddenEpidemic', 'sir_state_space',
+           'infection_counts_query', 'synthetic_release', 'Printed']
 
 # %% ../../nbs/simulators/14_sir.ipynb #c2fe48ad
 import math
@@ -253,22 +253,24 @@ def _clock(s, b, gamma, S, I, times, step, out):
             t = times[j] if passed == left else t + passed
         out[j, 0], out[j, 1] = S, I
 
-# %% ../../nbs/simulators/14_sir.ipynb #c48a716a
+# %% ../../nbs/simulators/14_sir.ipynb #d934ea2f
 @_compiled
-def _run(seeds, theta, population, initial, times, exact, step, out):
+def _run(seeds, theta, population, start, times, exact, step, out):
+    "S and I at the times (L,) after each start (n, 2), one trajectory for each seed (n,): out (n, L, 2)."
     s = np.empty(4, np.uint64)
     for i in range(seeds.size):
         _seed(seeds[i], s)
+        b, gamma, S, I = theta[i, 0] / population, theta[i, 1], start[i, 0], start[i, 1]
         if exact:
-            _gillespie(s, theta[i, 0] / population, theta[i, 1], population - initial, initial, times, out[i])
+            _gillespie(s, b, gamma, S, I, times, out[i])
         else:
-            _clock(s, theta[i, 0] / population, theta[i, 1], population - initial, initial, times, step, out[i])
+            _clock(s, b, gamma, S, I, times, step, out[i])
 
 # %% ../../nbs/simulators/14_sir.ipynb #34f41763
 METHODS = ("clock", "gillespie")
 LARGEST = 10**10    # beyond it, rounding of the log-gamma function would begin to show in the binomial draws
 
-# %% ../../nbs/simulators/14_sir.ipynb #0082f868
+# %% ../../nbs/simulators/14_sir.ipynb #b72e11fa
 @dataclass(frozen=True)
 class Epidemic:
     """A stochastic SIR epidemic in a closed population, observed at given times: call it with (theta, rng).
@@ -294,9 +296,15 @@ class Epidemic:
     def states(self, theta, rng: np.random.Generator) -> np.ndarray:
         "Susceptible and infected at the times: theta (n, 2), rates beta and gamma, to (n, L, 2)."
         theta = _rates(theta)
-        out = np.empty((len(theta), len(self.times), 2))
+        start = np.tile([float(self.population - self.initial), float(self.initial)], (len(theta), 1))
+        return self.after(start, theta, self.times, rng)
+
+    def after(self, state, theta, times, rng: np.random.Generator) -> np.ndarray:
+        "Susceptible and infected at times (L,) after each state (n, 2), with rates theta (n, 2): (n, L, 2). The times of one call increase."
+        theta, state = _rates(theta), np.ascontiguousarray(state, float)
+        out = np.empty((len(theta), len(times), 2))
         seeds, exact = rng.integers(0, 2**64, len(theta), dtype=np.uint64), self.method == "gillespie"
-        _run(seeds, theta, float(self.population), float(self.initial), np.array(self.times), exact, STEP, out)
+        _run(seeds, theta, float(self.population), state, np.asarray(times, float), exact, STEP, out)
         return out
 
     def __call__(self, theta, rng: np.random.Generator) -> np.ndarray:
@@ -327,7 +335,7 @@ def _rates(theta) -> np.ndarray:
                          "if these are logarithms, take exp first")
     return theta
 
-# %% ../../nbs/simulators/14_sir.ipynb #95d713f7
+# %% ../../nbs/simulators/14_sir.ipynb #8155175c
 def sir(population: int, times, prior: Prior | None = None, initial: int = 1, method: str = "clock") -> Model:
     """The SIR epidemic as a model: theta is (beta, gamma), both rates; simulate gives the infected at the times, (n, L).
 
@@ -336,12 +344,86 @@ def sir(population: int, times, prior: Prior | None = None, initial: int = 1, me
     method: "clock", with no error that 50,000 exact trajectories could show, or "gillespie", exact event by event and
     hundreds of times slower at K = 10^6. Raises ValueError for input that makes no sense. Source: SPPE/SPLE, section 4.1, C.1.
     """
-    epidemic = Epidemic(population, times, initial, method)
+    return Model(_prior(prior), Epidemic(population, times, initial, method))
+
+
+def _prior(prior) -> Prior:
+    "The prior of (beta, gamma), or the paper's."
     if prior is None:
         prior = Prior(beta=stats.lognorm(math.sqrt(0.5), scale=0.4), gamma=stats.lognorm(math.sqrt(0.2), scale=0.125))
     if prior.dim != 2:
         raise ValueError(f"the prior must have the two columns beta and gamma, not {prior.names}")
-    return Model(prior, epidemic)
+    return prior
+
+# %% ../../nbs/simulators/14_sir.ipynb #73f2a73c
+@_compiled
+def _slope(b, gamma, S, I, a, c, v):
+    "Time derivatives of S, I and of their covariance a = v_SS, c = v_SI, v = v_II."
+    new, grow = b * S * I, b * S - gamma
+    return (-new, new - gamma * I, new - 2 * b * (I * a + S * c),
+            b * I * (a - c) + grow * c - b * S * v - new, 2 * (b * I * c + grow * v) + new + gamma * I)
+
+
+@_compiled
+def _move(y, h, k):
+    return y[0] + h * k[0], y[1] + h * k[1], y[2] + h * k[2], y[3] + h * k[3], y[4] + h * k[4]
+
+
+@_compiled
+def _forecast(theta, population, state, left, out):
+    "Mean and variance (n, 2) of I after `left`, from states (n, 2): classical Runge-Kutta, about three steps per event and person."
+    for i in range(len(state)):
+        b, gamma = theta[i, 0] / population, theta[i, 1]
+        steps = max(1, math.ceil(min(3 * left * (theta[i, 0] + gamma), 1e4)))
+        h, y = left / steps, (state[i, 0], state[i, 1], 0.0, 0.0, 0.0)
+        for _ in range(steps):
+            k1 = _slope(b, gamma, *y)
+            k2 = _slope(b, gamma, *_move(y, h / 2, k1))
+            k3 = _slope(b, gamma, *_move(y, h / 2, k2))
+            k4 = _slope(b, gamma, *_move(y, h, k3))
+            y = _move(_move(_move(_move(y, h / 6, k1), h / 3, k2), h / 3, k3), h / 6, k4)
+        out[i, 0], out[i, 1] = y[1], y[4]
+
+# %% ../../nbs/simulators/14_sir.ipynb #3eab8b7b
+@dataclass(frozen=True)
+class HiddenEpidemic:
+    "The SIR epidemic as a model that can be stepped, for `pseudo_marginal`; states (B, P, 2) hold S and I of P particles for each of B thetas."
+    prior: Prior
+    epidemic: Epidemic
+
+    @property
+    def times(self) -> np.ndarray:
+        "Observation times (L,)."
+        return np.array(self.epidemic.times)
+
+    def simulate(self, theta, rng: np.random.Generator) -> np.ndarray:
+        "The infected at all times, as `sir(...).simulate`: theta (n, 2) to (n, L)."
+        return self.epidemic(theta, rng)
+
+    def start(self, theta, particles: int, rng: np.random.Generator) -> np.ndarray:
+        "States at time 0."
+        first = [float(self.epidemic.population - self.epidemic.initial), float(self.epidemic.initial)]
+        return np.tile(first, (len(theta), particles, 1))
+
+    def step(self, state, theta, t: float, until: float, rng: np.random.Generator) -> np.ndarray:
+        "States at time `until`, from those at t."
+        rates = np.repeat(theta, state.shape[1], axis=0)
+        return self.epidemic.after(state.reshape(-1, 2), rates, [until - t], rng).reshape(state.shape)
+
+    def observed(self, state, j: int) -> np.ndarray:
+        "The infected (B, P), which is what is counted at each observation j."
+        return state[..., 1]
+
+    def forecast(self, state, theta, t: float, until: float) -> tuple[np.ndarray, np.ndarray]:
+        "Approximate mean and variance (B, P) of the infected at `until`, given states at t."
+        rates, out = np.repeat(_rates(theta), state.shape[1], axis=0), np.empty((state.shape[0] * state.shape[1], 2))
+        _forecast(rates, float(self.epidemic.population), np.ascontiguousarray(state).reshape(-1, 2), float(until - t), out)
+        return tuple(out.T.reshape(2, *state.shape[:2]))
+
+
+def sir_state_space(population: int, times, prior: Prior | None = None, initial: int = 1, method: str = "clock") -> HiddenEpidemic:
+    "The epidemic of `sir` (same arguments, same errors, same law) as a model that a particle filter can step through."
+    return HiddenEpidemic(_prior(prior), Epidemic(population, times, initial, method))
 
 # %% ../../nbs/simulators/14_sir.ipynb #27c91687
 def infection_counts_query(times) -> Query:
