@@ -79,12 +79,12 @@ def points(n: int, dim: int, rng: np.random.Generator, kind: str = "sobol") -> n
     _check(n, dim, rng, kind)
     return _point_sets(1, int(n), int(dim), rng, kind)[0]
 
-# %% ../nbs/05_rqmc.ipynb #bc545553
+# %% ../nbs/05_rqmc.ipynb #2ff809f8
 def noise_draws(mechanism, s, draws: int, rng: np.random.Generator, kind: str = "sobol") -> np.ndarray:
     """Releases (B, draws, r) of B simulated query values s (B, r), each simulation with its own randomised point set.
 
-    mechanism: anything with .transform(u, s), the inverse CDF, where u may be one number. draws, kind: as n, kind in
-    `points`; draws=1 is plain Monte Carlo.
+    mechanism: anything with .transform(u, s), the inverse CDF, where u may be one number; one that has only .sample(s, rng) gives
+    plain Monte Carlo. draws, kind: as n, kind in `points`; draws=1 is plain Monte Carlo.
     The draws of one simulation are even among themselves, each alone has exactly the mechanism's law, and different
     simulations are uncorrelated. NOT PRIVATE: for the analyst's simulations only.
     Raises ValueError for s of another shape, and as `points` does. Source: SPPE/SPLE, section 3.3, eq. (11).
@@ -94,6 +94,8 @@ def noise_draws(mechanism, s, draws: int, rng: np.random.Generator, kind: str = 
         raise ValueError(f"s must hold the query's values on a batch of simulations (B, r), not {s.shape}; for one, use s[None]")
     if len(s) == 0:
         raise ValueError("s holds no simulation; draw at least one")
+    if not hasattr(mechanism, "transform"):
+        return mechanism.sample(np.repeat(s[:, None, :], draws, axis=1), rng)
     dim = np.shape(mechanism.transform(0.5, s[:1]))[-1]            # r, but r - 1 where the last value of s is a sensitivity
     _check(draws, dim, rng, kind)
     return mechanism.transform(_point_sets(len(s), int(draws), dim, rng, kind), s[:, None, :])
