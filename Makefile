@@ -6,10 +6,13 @@ export PYTHONWARNINGS := ignore::FutureWarning:arviz
 
 .PHONY: demo test test-slow lab docs bench export execute readme check clean
 
+TORCH := torch==2.13.0
+
 # ---- set-up: a stamp file newer than what it was made from means there is nothing to do
 .venv/.installed: settings.ini setup.py pyproject.toml
 	@echo "Setting up .venv (a minute or two, once) ..."
 	@test -x $(BIN)/python || python3 -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"  # first and by itself: its CPU build, where the index has one
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
 

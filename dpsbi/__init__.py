@@ -10,7 +10,7 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-# %% ../nbs/07_names.ipynb #bccef8c2
+# %% ../nbs/07_names.ipynb #468c6d7e
 _HOMES = {
     "privacy": "Query Cost Ledger BudgetError",
     "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace BinomialResponse RandomisedResponse SmoothLaplace SmoothGaussian Release release",
@@ -25,6 +25,12 @@ _HOMES = {
     "analyst.mcem": "mcem Fit",
     "analyst.smc_abc": "smc_abc",
     "analyst.da_mcmc": "da_mcmc",
+    "analyst.pseudo_marginal": "pseudo_marginal",
+    "analyst.baselines": "naive confidential gibbs_ss",
+    "analyst.sppe": "sppe amortise",
+    "analyst.sple": "sple",
+    "analyst.refine": "refine",
+    "analyst.infer": "infer",
     "checks.diagnostics": "c2st mmd2 ks log_median_distance negative_log_density sbc coverage",
 }
 _MODULES = "privacy mechanisms laplace_difference posterior model rqmc mmd simulators owner analyst checks".split()

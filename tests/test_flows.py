@@ -1,0 +1,96 @@
+"""Conditional flows: arrays in and out, seeds, and what they refuse."""
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from dpsbi.analyst.flows import PRESETS, ConditionalFlow, Ensemble, Shape, fit, fit_scaling
+
+SMALL = Shape(layers=2, hidden=8, blocks=1, bins=4)
+
+
+def pairs(d, r, n=400):
+    def draw(rng):
+        c = rng.normal(size=(n, r))
+        return c[:, :1] + rng.normal(size=(n, d)), c
+    return draw
+
+
+def small(d=2, r=3, seed=0, **options):
+    draw = pairs(d, r)
+    return fit(draw, draw(np.random.default_rng(99)), rng=np.random.default_rng(seed), flow=SMALL, steps=10, every=5, progress=False, **options)
+
+
+@pytest.mark.parametrize("d, r", [(1, 1), (1, 3), (2, 1), (4, 2)])
+def test_sample_and_density_belong_together(d, r):
+    flow, c = small(d, r).flow, np.full(r, 0.3)
+    x = flow.sample(2000, c, np.random.default_rng(1))
+    assert x.shape == (2000, d) and np.isfinite(flow.log_prob(x, c)).all()
+    wide = flow.sample(2000, c, np.random.default_rng(2), inflate=2.0)
+    ratio = np.exp(flow.log_prob(wide, c) - flow.log_prob(wide, c, inflate=2.0))          # has mean one; bounded by 2^d
+    assert abs(ratio.mean() - 1) < 5 * ratio.std() / 2000**0.5
+
+
+def test_one_context_or_one_for_each_row_give_the_same():
+    flow, c = small().flow, np.array([0.1, -0.2, 0.5])
+    x = flow.sample(7, c, np.random.default_rng(1))
+    assert np.allclose(x, flow.sample(7, np.tile(c, (7, 1)), np.random.default_rng(1)), atol=1e-12)
+    assert np.allclose(flow.log_prob(x, c), flow.log_prob(x, np.tile(c, (7, 1))), atol=1e-12)
+
+
+def test_a_seed_decides_and_global_state_stays():
+    before, numbers = torch.random.get_rng_state(), np.random.get_state()[1].copy()
+    a, b, c = small(seed=1), small(seed=1), small(seed=2)
+    assert np.array_equal(a.held_out, b.held_out) and not np.array_equal(a.held_out, c.held_out)
+    assert torch.equal(before, torch.random.get_rng_state()) and np.array_equal(numbers, np.random.get_state()[1])
+
+
+def test_files(tmp_path):
+    flow = small().flow
+    flow.save(tmp_path / "a.npz")
+    x = np.zeros((3, 2))
+    assert np.array_equal(ConditionalFlow.load(tmp_path / "a.npz").log_prob(x, np.zeros(3)), flow.log_prob(x, np.zeros(3)))
+    np.savez(tmp_path / "b.npz", about=np.array('{"format": "else", "version": 1}'))
+    with pytest.raises(ValueError, match="not the arrays of a flow"):
+        ConditionalFlow.load(tmp_path / "b.npz")
+    with pytest.raises(FileNotFoundError):
+        ConditionalFlow.load(tmp_path / "c.npz")
+
+
+def test_an_ensemble_is_the_mean_density():
+    a, b = small(seed=1).flow, small(seed=2).flow
+    x, c = np.random.default_rng(0).normal(size=(20, 2)), np.zeros(3)
+    both = Ensemble((a, b))
+    assert np.allclose(np.exp(both.log_prob(x, c)), (np.exp(a.log_prob(x, c)) + np.exp(b.log_prob(x, c))) / 2)
+    assert both.sample(1, c, np.random.default_rng(0)).shape == (1, 2)
+    with pytest.raises(ValueError, match="no flow"):
+        Ensemble.from_arrays({})
+
+
+def test_weights_count_as_copies():
+    rng = np.random.default_rng(0)
+    x, c = rng.normal(size=(50, 2)), rng.normal(size=(50, 2))
+    k = rng.integers(1, 4, size=50)
+    a, b = fit_scaling(x, c, k), fit_scaling(np.repeat(x, k, 0), np.repeat(c, k, 0))
+    assert np.allclose(a.factor, b.factor) and np.allclose(np.abs(a.whiten), np.abs(b.whiten))
+
+
+def test_a_context_that_never_varies_is_no_obstacle():
+    def draw(rng):
+        return rng.normal(3, 2, size=(400, 1)), np.full((400, 2), 7.0)
+    flow = fit(draw, draw(np.random.default_rng(1)), rng=np.random.default_rng(0), flow=SMALL, steps=10, progress=False).flow
+    x = flow.sample(4000, [7.0, 7.0], np.random.default_rng(2))[:, 0]
+    assert stats.kstest(x, stats.norm(3, 2).cdf).statistic < 0.15
+
+
+def test_refusals():
+    draw = pairs(2, 1)
+    held_out = draw(np.random.default_rng(0))
+    for wrong in (dict(flow="slow"), dict(flow=3)):
+        with pytest.raises(ValueError, match="fast, paper"):
+            fit(draw, held_out, rng=np.random.default_rng(0), progress=False, **wrong)
+    with pytest.raises(ValueError, match="pairs must be"):
+        fit(draw, (np.zeros(3), np.zeros(3)), rng=np.random.default_rng(0), progress=False)
+    with pytest.raises(FloatingPointError):
+        fit(draw, (np.full((5, 2), np.nan), np.zeros((5, 1))), rng=np.random.default_rng(0), flow=SMALL, steps=3, progress=False)
+    assert PRESETS["paper"] == Shape(8, 50, 2, 10, 5.0)

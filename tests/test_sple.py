@@ -1,0 +1,104 @@
+"""Sequential private likelihood estimation: what holds whatever the data, in a few seconds."""
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from dpsbi.analyst.sple import Kernel, Triangular, bounded, cell, continuous_noise, fit_kernel, fit_log_mean, grid_step, polynomial, sple
+from dpsbi.analyst.sppe import Training
+from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Laplace, Release
+from dpsbi.model import Model
+from dpsbi.simulators import counts
+
+TINY = dict(rounds=2, simulations=300, training=Training(steps=0, final_steps=5, members=1), draws=200, progress=False)
+MODEL = counts.gamma_poisson(alpha=25, beta=1)
+RELEASE = Release([37.4], counts.counting_query(), Laplace(5.0))
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY)
+
+
+def test_polynomial_counts_its_monomials():
+    y = np.random.default_rng(0).normal(size=(4, 3))
+    assert polynomial(y, 2).shape == (4, 10) and polynomial(y, 3).shape == (4, 20)
+    assert np.allclose(polynomial(y, 2)[:, 5], y[:, 0] * y[:, 1])
+
+
+def test_log_mean_recovers_a_log_linear_mean():
+    rng = np.random.default_rng(1)
+    u = rng.normal(size=(20_000, 1))
+    k = np.exp(0.4 + 0.5 * u[:, 0]) * rng.gamma(2, 0.5, size=len(u))
+    b = fit_log_mean(polynomial(u, 1), np.log(k), ridge=0.0)
+    assert np.allclose(b, [0.4, 0.5], atol=0.05)              # standard errors near 0.007
+    shifted = fit_log_mean(polynomial(u, 1), np.log(k) - 800, ridge=0.0)
+    assert np.allclose(shifted, b - [800, 0])                 # no underflow
+
+
+def test_tilting_a_normal_changes_nothing():
+    "Z(θ) f_k(s_dp | θ) / k(s_dp) is f(s_dp | θ), here all in closed form."
+    kernel = Kernel(np.array([1.0]), np.array([[0.7]]))
+    theta, grid = np.linspace(-2, 2, 5)[:, None], np.linspace(-15, 15, 20_001)
+    f = stats.norm(theta, 1.3).pdf(grid) * np.exp(kernel.log(grid[:, None]))
+    z = np.trapezoid(f, grid, axis=1)
+    at = stats.norm(theta[:, 0], 1.3).pdf(1.0) / z           # f_k(s_dp), as k(s_dp) = 1
+    assert np.allclose(z * at, stats.norm(theta[:, 0], 1.3).pdf(1.0))
+    assert np.allclose(z, stats.norm(theta[:, 0], np.sqrt(1.69 + 1 / 0.7)).pdf(1.0) * np.sqrt(2 * np.pi / 0.7))
+
+
+def test_kernel_keeps_the_share_that_was_asked():
+    rng = np.random.default_rng(2)
+    u = rng.normal(size=(2000, 2))
+    x = u[:, None, :] + rng.normal(size=(2000, 4, 2))
+    kernel = fit_kernel(u, x, np.array([1.0, 0.0]), 0.7)
+    log_k = special.logsumexp(kernel.log(x), axis=1)
+    size = np.exp(2 * special.logsumexp(log_k) - special.logsumexp(2 * log_k))
+    assert np.isclose(size, 1400, rtol=0.05) and 0 < kernel.power <= 1
+    assert fit_kernel(u, x, np.array([1.0, 0.0]), 1.0).log(x).max() == 0
+
+
+def test_the_layer_is_a_density():
+    rng = np.random.default_rng(3)
+    u = bounded(rng.normal(size=(5000, 1)))
+    x = rng.normal(u**2, 1 + u**2, size=(5000, 1))
+    layer, grid = Triangular.fit(x, u), np.linspace(-60, 60, 40_001)[:, None]
+    y, log_det = layer.forward(grid, np.full((len(grid), 1), 0.7))
+    assert np.isclose(np.trapezoid(np.exp(log_det + stats.norm.logpdf(y[:, 0])), grid[:, 0]), 1, atol=1e-6)
+
+
+def test_whole_numbers():
+    assert grid_step(DiscreteLaplace(2.0, step=0.5)) == 0.5 and grid_step(BinomialResponse(10, 5, 100)) == 1 and grid_step(Laplace(1.0)) == 0
+    rng = np.random.default_rng(4)
+    x = continuous_noise(DiscreteLaplace(2.0), np.full((500, 1), 3.0), 4, rng)
+    assert not np.any(x == np.round(x)) and stats.kstest((x - np.floor(x)).ravel(), "uniform").pvalue > 1e-6
+    s = np.full((10, 1), 37.0)
+    sharp, wide = (Release([37.0], counts.counting_query(), DiscreteLaplace(scale)) for scale in (0.3, 5.0))
+    assert cell(sharp, s, rng).shape == (4, 1) and np.abs(cell(sharp, s, rng) - 37).max() < 0.5 and cell(wide, s, rng).shape == (1, 1)
+
+
+def test_same_seed_same_result(posterior):
+    again = sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY)
+    assert np.array_equal(again.theta, posterior.theta)
+    assert not np.array_equal(sple(RELEASE, MODEL, rng=np.random.default_rng(2), **TINY).theta, posterior.theta)
+
+
+def test_simulations_carry_exact_weights(posterior):
+    sims, exact = posterior.simulations, counts.exact_posterior(25, 1, RELEASE)
+    w = np.exp(sims.log_weights - special.logsumexp(sims.log_weights))
+    theta = MODEL.prior.from_unconstrained(sims.z)[:, 0]
+    assert abs(w @ theta - exact.mean) < 5 * exact.std * np.sqrt(w @ w)       # false alarm below 1e-6
+
+
+def test_log_prob_is_normalised(posterior):
+    grid = np.linspace(1, 90, 3000)[:, None]
+    assert np.isclose(np.trapezoid(np.exp(posterior.log_prob(grid)), grid[:, 0]), 1, atol=0.08)      # an evidence from 4,000 draws
+    assert posterior.log_prob(np.array([[-1.0]]))[0] == -np.inf
+
+
+def test_bad_input():
+    run = lambda model=MODEL, **more: sple(RELEASE, model, rng=np.random.default_rng(1), **TINY | more)
+    for more in (dict(form="hope"), dict(simulations=20), dict(noise_draws=3), dict(rounds=0), dict(defensive=1.0), dict(flow="huge")):
+        with pytest.raises(ValueError):
+            run(**more)
+    with pytest.raises(ValueError):
+        run(Model(MODEL.prior, lambda theta, rng: theta * np.nan))
