@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['c2st_scores', 'c2st', 'median_bandwidth', 'mmd2', 'Marginals', 'ks', 'ecdf_band', 'ecdf_p_value', 'Calibration',
-           'sbc', 'Coverage', 'coverage', 'negative_log_density', 'log_median_distance']
+           'sbc', 'Coverage', 'coverage', 'negative_log_density', 'log_median_distance', 'tarp', 'PredictiveCheck',
+           'predictive_check']
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #c21d9c33
 import math
@@ -461,15 +462,9 @@ def negative_log_density(posterior: Posterior, truth, *, by: str | None = None, 
                          "prior=model.prior takes away what a simplex has too much")
     return log_det - float(stats.gaussian_kde(points.T, weights=posterior.weights).logpdf(at.T)[0])
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #56b863f0
-def log_median_distance(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator,
-                        simulations: int = 1000, scale=1.0, executor: Executor | None = None, progress: bool = True) -> float:
-    """The logarithm of the median distance between releases simulated from the posterior and the one that was made.
-
-    simulations: posterior draws simulated, one release each. scale: divides each released value, (r,) or a number. Failed
-    simulations count as infinitely far. The same for one seed whatever the executor. Raises ValueError for a count below 1.
-    Lower is NOT better: a posterior that is too narrow, at the best-fitting parameter, has a lower value than the exact one.
-    """
+# %% ../../nbs/checks/50_diagnostics.ipynb #5c49b47d
+def _replicates(posterior, release, model, simulations, rng, executor, progress) -> np.ndarray:
+    "Releases (simulations, r) simulated at draws of the posterior; NaN where a simulation failed."
     if simulations != int(simulations) or simulations < 1:
         raise ValueError(f"simulations must be a whole number of at least 1, not {simulations}")
     chooser, rest = rng.spawn(2)
@@ -478,6 +473,75 @@ def log_median_distance(posterior: Posterior, release: Release, model: Model, *,
     starts = np.cumsum([0, *sizes[:-1]])
     tasks = ((model, release, theta[i:i + k], child) for i, k, child in zip(starts, sizes, rest.spawn(len(sizes))))
     with tqdm(total=len(sizes), desc="simulating", delay=2.0, leave=False, disable=not progress) as bar:
-        s_dp = np.concatenate([(bar.update(1), batch)[1] for batch in in_order(executor, private_batch, tasks)])
+        return np.concatenate([(bar.update(1), batch)[1] for batch in in_order(executor, private_batch, tasks)])
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #ed6bdd52
+def log_median_distance(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator,
+                        simulations: int = 1000, scale=1.0, executor: Executor | None = None, progress: bool = True) -> float:
+    """The logarithm of the median distance between releases simulated from the posterior and the one that was made.
+
+    simulations: posterior draws simulated, one release each. scale: divides each released value, (r,) or a number. Failed
+    simulations count as infinitely far. The same for one seed whatever the executor. Raises ValueError for a count below 1.
+    Lower is NOT better: a posterior that is too narrow, at the best-fitting parameter, has a lower value than the exact one.
+    """
+    s_dp = _replicates(posterior, release, model, simulations, rng, executor, progress)
     distance = np.linalg.norm((s_dp - release.s_dp) / scale, axis=1)
     return float(np.log(np.median(np.where(np.isnan(distance), np.inf, distance))))
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #4a75e98d
+def tarp(model: Model, *, seed: int = 0) -> Callable:
+    """The quantity for `sbc` that makes it TARP: the distance to a random reference point, one for each release.
+
+    Distances are in units of the prior's spread (its interquartile ranges, by 2,000 draws). Source: Lemos et al. 2023, Algorithm 2.
+    """
+    low, high = np.quantile(model.prior.sample(2000, np.random.default_rng(seed)), [0.25, 0.75], axis=0)
+    scale = np.where(high > low, high - low, 1.0)
+
+    def distance(theta, release):
+        rng = np.random.default_rng([seed, *np.frombuffer(np.asarray(release.s_dp, float).tobytes(), np.uint32)])
+        return np.linalg.norm((theta - model.prior.sample(1, rng)) / scale, axis=1)
+    return distance
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #145f316e
+@dataclass(frozen=True)
+class PredictiveCheck:
+    "The release s_dp (r,), replicates (S, r) of it, two-sided p-values (r,), and one for all values together."
+    s_dp: np.ndarray
+    replicates: np.ndarray
+    p_values: np.ndarray
+    overall: float
+
+    def plot(self, ax=None):
+        "Replicates' 50 and 95 % intervals, and the release, value by value, in units of the replicates' spread."
+        import matplotlib.pyplot as plt
+        ax = plt.subplots(figsize=(1.5 + 0.5 * self.s_dp.size, 3), layout="constrained")[1] if ax is None else ax
+        centre, spread, at = np.median(self.replicates, axis=0), _spread(self.replicates), np.arange(self.s_dp.size)
+        for level, width in ((0.95, 2), (0.5, 7)):
+            low, high = (np.quantile(self.replicates, [0.5 - level / 2, 0.5 + level / 2], axis=0) - centre) / spread
+            ax.vlines(at, low, high, color="#2b5c8a", lw=width, alpha=0.5)
+        ax.plot(at, (self.s_dp - centre) / spread, "o", color="#d1682a", label="published")
+        ax.set(xlabel="value of the release", ylabel="spreads from the median"), ax.legend(frameon=False)
+        return ax.figure
+
+
+def _spread(x):
+    spread = 1.4826 * np.median(np.abs(x - np.median(x, axis=0)), axis=0)
+    return np.where(spread > 0, spread, np.maximum(x.std(axis=0), 1e-300))
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #5eacd48c
+def predictive_check(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator, simulations: int = 1000,
+                     executor: Executor | None = None, progress: bool = True) -> PredictiveCheck:
+    """Releases simulated from the posterior, beside the one that was made: could this model have made it?
+
+    simulations: replicates. The overall p-value ranks the sum of squared distances from the medians, in robust spreads. Simulations
+    that fail are left out. Raises ValueError for a count below 1, or when all fail. Source: Gelman, Meng and Stern 1996.
+    """
+    x = _replicates(posterior, release, model, simulations, rng, executor, progress)
+    x = x[~np.isnan(x).any(axis=1)]
+    if len(x) == 0:
+        raise ValueError(f"all {simulations} simulations failed (NaN), so there is nothing to compare the release with")
+    below, ties = (x < release.s_dp).sum(axis=0), (x == release.s_dp).sum(axis=0)
+    position = (below + 0.5 * ties + 0.5) / (len(x) + 1)
+    sum_of_squares = lambda y: (((y - np.median(x, axis=0)) / _spread(x)) ** 2).sum(axis=-1)
+    overall = (1 + (sum_of_squares(x) >= sum_of_squares(release.s_dp)).sum()) / (len(x) + 1)
+    return PredictiveCheck(release.s_dp, x, 2 * np.minimum(position, 1 - position), float(overall))
