@@ -266,22 +266,35 @@ def fit_likelihood(release: Release, prior: Prior, z, s, region: Region, *, rng,
         found.append((layer, trained))
     return Likelihood(prior, region, kernel, log_mean, degree, tuple(found), cell(release, s, rng))
 
-# %% ../../nbs/analyst/39_sple.ipynb #f185aaca
-def _sample(likelihood: Likelihood, z, draws: int, walkers: int, thin: int, warmup: int, rng) -> np.ndarray:
-    "Chains (walkers, draws // walkers, free) of prior × likelihood, begun among z (n, free)."
+# %% ../../nbs/analyst/39_sple.ipynb #43a55853
+def _weighted(likelihood: Likelihood, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
+    "Draws z (draws, free) of the region's proposal, and the logs (draws,) of prior × likelihood over proposal."
+    proposal = likelihood.region.proposal
+    z = proposal.sample(draws, rng)
+    return z, _log_joint(likelihood, z) - proposal.log_prob(z)
+
+
+def _log_joint(likelihood: Likelihood, z) -> np.ndarray:
+    "log of prior × likelihood (n,) at unconstrained z (n, free)."
+    result = likelihood.log_z(z)
+    inside = result > -np.inf
+    result[inside] += log_prior(likelihood.prior, z[inside])
+    return np.where(np.isnan(result), -np.inf, result)
+
+
+def _moves():
     import emcee
-    def log_target(y):
-        log_l = likelihood.log_z(y)
-        inside = log_l > -np.inf
-        log_l[inside] += log_prior(likelihood.prior, y[inside])
-        return np.where(np.isnan(log_l), -np.inf, log_l)
-    log_p = log_target(z) - likelihood.region.proposal.log_prob(z)
-    usable = np.flatnonzero(log_p > -np.inf)
-    start = z[usable[np.argsort(-(log_p[usable] + rng.gumbel(size=len(usable))))[:walkers]]]          # without replacement
-    if len(start) < walkers or np.linalg.matrix_rank(start - start.mean(0)) < z.shape[1]:
-        raise ValueError(f"only {len(usable)} simulated parameters have a positive likelihood: ask for more simulations per round")
-    moves = [(emcee.moves.DEMove(), 0.8), (emcee.moves.DESnookerMove(), 0.2)]
-    sampler = emcee.EnsembleSampler(walkers, z.shape[1], log_target, moves=moves, vectorize=True)
+    return [(emcee.moves.DEMove(), 0.8), (emcee.moves.StretchMove(), 0.2)]   # emcee 3.1's DESnookerMove has a wrong Jacobian
+
+
+def _sample(likelihood: Likelihood, draws: int, walkers: int, thin: int, warmup: int, rng) -> np.ndarray:
+    "Chains (walkers, draws // walkers, free) of prior × likelihood."
+    import emcee
+    z, log_w = _weighted(likelihood, 20 * walkers, rng)
+    start = z[np.argsort(-(log_w + rng.gumbel(size=len(z))))[:walkers]]       # drawn by weight, without replacement
+    if (log_w > -np.inf).sum() < walkers or np.linalg.matrix_rank(start - start.mean(0)) < z.shape[1]:
+        raise ValueError("the fitted likelihood is positive almost nowhere near the proposals: ask for more simulations per round")
+    sampler = emcee.EnsembleSampler(walkers, z.shape[1], lambda y: _log_joint(likelihood, y), moves=_moves(), vectorize=True)
     state = emcee.State(start, random_state=np.random.RandomState(rng.integers(2**32)).get_state())
     with np.errstate(invalid="ignore"):
         sampler.run_mcmc(state, warmup + thin * math.ceil(draws / walkers))
@@ -315,28 +328,32 @@ class _Likelihoods(_Rounds):
             getattr(self, name).extend(arrays[name])
         self.proposals.extend(Proposal(*(arrays[f"{r}:{name}"] for name in ("weights", "means", "factors"))) for r in range(len(self.z) - 1))
 
-# %% ../../nbs/analyst/39_sple.ipynb #c2445ff1
-class _Everywhere:
-    "The first region's density: constant on a box."
+# %% ../../nbs/analyst/39_sple.ipynb #90c07a93
+class _Box:
+    "The first round's proposal, as far as the likelihood is concerned: uniform on the box of what was simulated."
 
     def __init__(self, low, high):
-        self.low, self.high = low, high
+        self.low, self.high, self.level = low, high, -float(np.log(high - low).sum())
+
+    def sample(self, n, rng):
+        return rng.uniform(self.low, self.high, size=(n, len(self.low)))
 
     def log_prob(self, z):
-        return np.where(((z >= self.low) & (z <= self.high)).all(axis=1), 0.0, -np.inf)
+        return np.where(((z >= self.low) & (z <= self.high)).all(axis=1), self.level, -np.inf)
 
 
 def _region(run: _Rounds, how: Fit, rng) -> Region:
     "Around the newest proposal; in the first round, all that was simulated."
     if not run.proposals:
         z = run.z[0]
-        return Region(_Everywhere(z.min(0), z.max(0)), 0.0, z.mean(0), z.std(0))
+        box = _Box(z.min(0), z.max(0))
+        return Region(box, box.level, z.mean(0), z.std(0))
     newest = run.proposals[-1]
     z = newest.sample(4000, rng)
     low, middle, high = np.quantile(z, [0.16, 0.5, 0.84], axis=0)
     return Region(newest, float(np.quantile(newest.log_prob(z), how.alpha)), middle, (high - low) / 2)
 
-# %% ../../nbs/analyst/39_sple.ipynb #d42ecdf7
+# %% ../../nbs/analyst/39_sple.ipynb #6e46117d
 def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: int = 10, simulations: int = 1000, noise_draws: int = 8,
          noise: str = "sobol", flow="fast", form="local", training: Training = Training(steps=0, final_steps=200, members=2), defensive: float = 0.1,
          draws: int = 10_000, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> "LikelihoodPosterior":
@@ -351,10 +368,11 @@ def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
     Source: SPPE/SPLE, Algorithm 2.
     """
     how, shape = _check(rounds, simulations, noise_draws, form, defensive, draws, training, flow)
+    seed = seed_state(rng)                                       # before anything is spawned: a run may be given more rounds later
     run, children = _Likelihoods(model.prior, simulations, defensive), rng.spawn(rounds + 1)
     saved = Checkpoint(checkpoint, dict(method="sple", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, names=list(model.prior.names),
                                         simulations=simulations, noise=[noise_draws, noise], flow=asdict(shape), form=asdict(how),
-                                        training=asdict(training), defensive=defensive, seed=seed_state(rng)))
+                                        training=asdict(training), defensive=defensive, seed=seed))
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
     options = dict(how=how, training=training, flow=shape, draws=noise_draws, kind=noise, device=device)
     with tqdm(total=rounds * simulations, initial=len(run.z) * simulations, desc="sple", delay=2.0, disable=not progress, leave=False) as bar:
@@ -368,7 +386,7 @@ def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
             bar.update(simulations)
     return _finish(release, run, children[rounds], draws, options, progress)
 
-# %% ../../nbs/analyst/39_sple.ipynb #2b760cc9
+# %% ../../nbs/analyst/39_sple.ipynb #a0df3e42
 def _simulate(release, model, z, rng, executor) -> tuple[np.ndarray, np.ndarray]:
     "Query values (n, w) and log η (n,) at z; without a density of the mechanism log η is -inf: those simulations have no exact weight."
     theta = model.prior.from_unconstrained(z)
@@ -392,7 +410,7 @@ def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
 def _next_proposal(release, run: _Rounds, rng, options) -> Proposal:
     steps = options["training"].steps if options["how"].layer else max(60, options["training"].steps)
     likelihood, z = _fit(release, run, rng, options, steps=steps, progress=False)
-    chains = _sample(likelihood, z, 1000, 100, 5, 30, rng)
+    chains = _sample(likelihood, 1000, 100, 5, 30, rng)
     return _propose(chains.reshape(-1, z.shape[1]), rng)
 
 
@@ -430,34 +448,15 @@ class LikelihoodPosterior(NeuralPosterior):
             warnings.warn("the maximum lies at the border of where the likelihood was learnt: the likelihood may go on rising beyond it", stacklevel=2)
         return prior.from_unconstrained(top[None])[0]
 
-# %% ../../nbs/analyst/39_sple.ipynb #f6d18f61
-def _evidence(likelihood: Likelihood, rng, draws: int = 4000) -> float:
-    "log of the integral of prior × likelihood, by importance sampling from the region's proposal."
-    proposal = likelihood.region.proposal
-    if not hasattr(proposal, "sample"):
-        z = rng.uniform(proposal.low, proposal.high, size=(draws, len(proposal.low)))
-        log_q = np.full(draws, -np.log(proposal.high - proposal.low).sum())
-    else:
-        z = proposal.sample(draws, rng)
-        log_q = proposal.log_prob(z)
-    return float(special.logsumexp(_log_joint(likelihood, z) - log_q) - math.log(draws))
-
-
-def _log_joint(likelihood, z):
-    log_l = likelihood.log_z(z)
-    inside = log_l > -np.inf
-    log_l[inside] += log_prior(likelihood.prior, z[inside])
-    return log_l
-
-# %% ../../nbs/analyst/39_sple.ipynb #61986044
+# %% ../../nbs/analyst/39_sple.ipynb #89b11d40
 def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     "The final ensemble, its draws and its evidence."
     import arviz
     training, prior = options["training"], run.prior
     likelihood, z = _fit(release, run, rng, options, steps=training.final_steps, members=training.members, progress=progress)
-    walkers = min(500, max(20 * z.shape[1], draws // 20 // 2 * 2), int(likelihood.region.inside(z).sum()) // 2 * 2)
-    chains = _sample(likelihood, z, draws, walkers, 10, 50, rng)
-    log_evidence, sims = _evidence(likelihood, rng), run.simulations()
+    walkers = min(200, max(20 * z.shape[1], draws // 20 // 2 * 2))
+    chains, (_, log_w) = _sample(likelihood, draws, walkers, 10, 50, rng), _weighted(likelihood, 4000, rng)
+    log_evidence, sims = float(special.logsumexp(log_w) - math.log(len(log_w))), run.simulations()
     rhat = [float(arviz.rhat(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
     ess = [float(arviz.ess(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
     log_w = sims.log_weights
