@@ -10,7 +10,7 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-# %% ../nbs/07_names.ipynb #468c6d7e
+# %% ../nbs/07_names.ipynb #0f77387b
 _HOMES = {
     "privacy": "Query Cost Ledger BudgetError",
     "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace BinomialResponse RandomisedResponse SmoothLaplace SmoothGaussian Release release",
@@ -29,9 +29,11 @@ _HOMES = {
     "analyst.baselines": "naive confidential gibbs_ss",
     "analyst.sppe": "sppe amortise",
     "analyst.sple": "sple",
+    "analyst.rnpe": "rnpe",
     "analyst.refine": "refine",
     "analyst.infer": "infer",
     "checks.diagnostics": "c2st mmd2 ks log_median_distance negative_log_density sbc coverage",
+    "checks.audit": "audit Audit worst_pair",
 }
 _MODULES = "privacy mechanisms laplace_difference posterior model rqmc mmd simulators owner analyst checks".split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
