@@ -54,25 +54,25 @@ def _adaptive(release, model, target, limit, history, checkpoint, options, rng) 
         per_round = math.ceil(wanted / ROUNDS)
     return parts
 
-# %% ../../nbs/analyst/41_infer.ipynb #1f812f7a
-def _neural(release, model, simulations, checkpoint, device, options, rng):
+# %% ../../nbs/analyst/41_infer.ipynb #45aec4ab
+def _neural(release, model, simulations, checkpoint, options, rng):
     "The neural posterior: by rounds, or from the prior alone for a mechanism without density."
     from dpsbi.analyst.sppe import amortise, sppe  # here, so that those who never need it do not wait for torch
 
     if not hasattr(release.mechanism, "log_prob"):
         fit, draw = rng.spawn(2)
-        estimator = amortise(release.query, release.mechanism, model, rng=fit, simulations=simulations, device=device, **options)
+        estimator = amortise(release.query, release.mechanism, model, rng=fit, simulations=simulations, checkpoint=_part(checkpoint, "amortise"), **options)
         return estimator.posterior(release, rng=draw, info=dict(simulations=simulations))
-    return sppe(release, model, rng=rng, rounds=ROUNDS, simulations=max(simulations // ROUNDS, 100), device=device,
+    return sppe(release, model, rng=rng, rounds=ROUNDS, simulations=max(simulations // ROUNDS, 100),
                 checkpoint=_part(checkpoint, "sppe"), **options)
 
-# %% ../../nbs/analyst/41_infer.ipynb #5ba55028
+# %% ../../nbs/analyst/41_infer.ipynb #763e45e4
 def infer(release: Release, model: Model, *, rng: np.random.Generator, target_ess: float = 2000, max_simulations: int = 200_000,
-          device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+          neural: dict | None = None, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """The posterior of the model's parameters given a release, by the cheapest engine that delivers.
 
-    target_ess: effective draws wanted. max_simulations: of the simulator, in all. device: of the neural network, should one be
-    needed. checkpoint: a path; each stage keeps a file beside it, and a killed run resumes to the same result. Returns a Posterior
+    target_ess: effective draws wanted. max_simulations: of the simulator, in all. neural: more arguments of `sppe` (or, without a
+    density, of `amortise`), should a network be needed; device: of that network. checkpoint: a path; each stage keeps a file beside it, and a killed run resumes to the same result. Returns a Posterior
     whose info holds exact (whether it is so up to Monte Carlo error), engine, simulations, and history, a line for each attempt.
     Warns when it is worth less than the target, or not exact. Raises ValueError for bad arguments, and where no engine finds anything.
     """
@@ -91,7 +91,7 @@ def infer(release: Release, model: Model, *, rng: np.random.Generator, target_es
         spent = sum(line["simulations"] for line in history)
         if sum(part.ess for part in parts) >= target_ess or (parts and max_simulations - spent < ROUNDS * FIRST):
             return _result(_together(parts), True, history, target_ess)
-    neural = _neural(release, model, max(min(ROUNDS * FIRST, max_simulations - spent), 1000), checkpoint, device, options, children[2])
+    neural = _neural(release, model, max(min(ROUNDS * FIRST, max_simulations - spent), 1000), checkpoint, dict(device=device) | (neural or {}) | options, children[2])
     history.append(_line("neural posterior", neural, neural.info["simulations"]))
     if not hasattr(release.mechanism, "log_prob"):
         return _result(neural, False, history, target_ess)
