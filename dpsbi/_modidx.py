@@ -654,6 +654,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                             'dpsbi.demo.picture': ('cases/demo.html#picture', 'dpsbi/demo.py'),
                             'dpsbi.demo.published': ('cases/demo.html#published', 'dpsbi/demo.py'),
                             'dpsbi.demo.school': ('cases/demo.html#school', 'dpsbi/demo.py'),
+                            'dpsbi.demo.sharper': ('cases/demo.html#sharper', 'dpsbi/demo.py'),
                             'dpsbi.demo.solve': ('cases/demo.html#solve', 'dpsbi/demo.py'),
                             'dpsbi.demo.table': ('cases/demo.html#table', 'dpsbi/demo.py')},
             'dpsbi.laplace_difference': { 'dpsbi.laplace_difference.LaplaceDifference': ( 'laplace_difference.html#laplacedifference',
