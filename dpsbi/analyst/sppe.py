@@ -437,7 +437,7 @@ class Estimator:
             raise ValueError(f"the estimator was trained for the parameters {names}, not for {prior.names}")
         return cls(prior, flow)
 
-# %% ../../nbs/analyst/38_sppe.ipynb #a38b71c6
+# %% ../../nbs/analyst/38_sppe.ipynb #af26e501
 CORRECTIONS = ("weights", "truncated", "atomic")
 
 
@@ -452,7 +452,8 @@ def sppe(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
     defensive: share of each round drawn from the prior. draws: of the result. checkpoint: a path; a killed run resumes from its last
     round to the same result. Returns a NeuralPosterior: .log_prob, .estimator, .simulations with their exact weights; info holds,
     among others, the proposals' inflation by round, the effective size of those weights, and the held-out losses. Raises ValueError for
-    input that makes no sense, or where simulations fail. Source: SPPE/SPLE, Algorithm 1.
+    input that makes no sense, or where simulations fail. The same for one seed and one number of BLAS threads (sums round
+    differently with another). Source: SPPE/SPLE, Algorithm 1.
     """
     shape = _check(rounds, simulations, noise_draws, correction, defensive, draws, training, flow)
     seed = seed_state(rng)                                       # before anything is spawned: a run may be given more rounds later
