@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WALKERS', 'Support', 'fit_support', 'SpikeSlab', 'denoise', 'DenoisedPosterior', 'NoiseFree', 'noise_free', 'rnpe']
 
-# %% ../../nbs/analyst/42_rnpe.ipynb #ebf47d46
+# %% ../../nbs/analyst/42_rnpe.ipynb #2db33965
 import math
 import warnings
 from concurrent.futures import Executor
@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import linalg, stats
-from tqdm import tqdm
 
 from .baselines import _taken_for_s
 from .flows import Ensemble, _shape, fit
-from .sppe import Estimator, Simulations, Training, _usable, log_prior
+from .sppe import Estimator, Simulations, Training, _simulated, _usable, log_prior
 from ..mechanisms import Release
-from ..model import Model, Prior, batch_sizes, in_order, query_values
+from ..model import Model, Prior
 from ..posterior import Posterior, kish
 from ..privacy import Query
 
@@ -87,14 +86,11 @@ class SpikeSlab:
         spike, slab = self._parts(y, s)
         return np.exp(slab - np.logaddexp(spike, slab))
 
-# %% ../../nbs/analyst/42_rnpe.ipynb #a9ce25b3
+# %% ../../nbs/analyst/42_rnpe.ipynb #c14705f8
 def _simulate(query: Query, model: Model, simulations: int, dim, rng, executor, progress) -> Simulations:
     "Draws of the prior with their query values, and no noise."
-    theta, sizes = model.prior.sample(simulations, rng), batch_sizes(simulations)
-    tasks = ((model, query, piece, child, dim) for piece, child in zip(np.split(theta, np.cumsum(sizes)[:-1]), rng.spawn(len(sizes))))
-    with tqdm(total=len(sizes), desc="simulating", unit=" batches", delay=2.0, disable=not progress, leave=False) as bar:
-        s = np.concatenate([(bar.update(1), new)[1] for new in in_order(executor, query_values, tasks)])
-    z = model.prior.to_unconstrained(theta)
+    theta = model.prior.sample(simulations, rng)
+    s, z = _simulated(query, model, theta, rng, executor, progress, dim=dim), model.prior.to_unconstrained(theta)
     sims = _usable(Simulations(z, s, log_prior(model.prior, z), log_prior(model.prior, z), np.zeros(simulations)))
     return sims.take(~np.isnan(sims.s).any(axis=1))
 

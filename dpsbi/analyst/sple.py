@@ -7,7 +7,7 @@ __all__ = ['BOUND', 'FITS', 'INFLATE', 'bounded', 'monomials', 'polynomial', 'Ke
            'grid_step', 'continuous_noise', 'cell', 'Region', 'Likelihood', 'Fit', 'fit_likelihood', 'Proposal', 'sple',
            'LikelihoodPosterior']
 
-# %% ../../nbs/analyst/39_sple.ipynb #64efc160
+# %% ../../nbs/analyst/39_sple.ipynb #d31fa18e
 import math
 import warnings
 from concurrent.futures import Executor
@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 from .flows import ConditionalFlow, Shape, _shape, fit
 from .importance import StudentMixture, fit_proposal
-from .sppe import NeuralPosterior, Training, _Rounds, _usable, log_prior
+from .sppe import NeuralPosterior, Training, _Rounds, _simulated, _usable, log_prior
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, Prior, batch_sizes, in_order, query_values, seed_state, simulate
+from ..model import Checkpoint, Model, Prior, seed_state, simulate
 from ..posterior import kish, systematic
 from ..rqmc import noise_draws as nested_noise
 
@@ -387,16 +387,13 @@ def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
             bar.update(simulations)
     return _finish(release, run, children[rounds], draws, options, progress)
 
-# %% ../../nbs/analyst/39_sple.ipynb #a0df3e42
+# %% ../../nbs/analyst/39_sple.ipynb #ec5b46f7
 def _simulate(release, model, z, rng, executor) -> tuple[np.ndarray, np.ndarray]:
     "Query values (n, w) and log η (n,) at z; without a density of the mechanism log η is -inf: those simulations have no exact weight."
     theta = model.prior.from_unconstrained(z)
     if hasattr(release.mechanism, "log_prob"):
         return simulate(release, model, theta, rng=rng, executor=executor, progress=False)
-    sizes = batch_sizes(len(theta))
-    starts = np.cumsum([0, *sizes[:-1]])
-    tasks = ((model, release.query, theta[a:a + k], child) for a, k, child in zip(starts, sizes, rng.spawn(len(sizes))))
-    return np.concatenate(list(in_order(executor, query_values, tasks))), np.full(len(theta), -np.inf)
+    return _simulated(release.query, model, theta, rng, executor, False), np.full(len(theta), -np.inf)
 
 
 def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:

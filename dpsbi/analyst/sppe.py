@@ -523,14 +523,14 @@ def _check(rounds, simulations, noise_draws, correction, defensive, draws, train
         raise ValueError(f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}")
     return _shape(flow)
 
-# %% ../../nbs/analyst/38_sppe.ipynb #34e232cf
-def _simulated(query, model, theta, rng, saved: Checkpoint, executor, progress) -> np.ndarray:
+# %% ../../nbs/analyst/38_sppe.ipynb #5eea9f0f
+def _simulated(query, model, theta, rng, executor, progress, saved: Checkpoint = Checkpoint(None, {}), dim: int | None = None) -> np.ndarray:
     "Query values (n, w) at theta (n, d), from where the checkpoint ends; it is written twenty times."
     sizes = batch_sizes(len(theta))
     ends, children = np.cumsum(sizes), rng.spawn(len(sizes))
     done = [] if (kept := saved.load()) is None else [kept["s"]]
     first = int(np.searchsorted(ends, len(done[0]), "right")) if done else 0
-    tasks = ((model, query, theta[end - size:end], child) for size, end, child in list(zip(sizes, ends, children))[first:])
+    tasks = ((model, query, theta[end - size:end], child, dim) for size, end, child in list(zip(sizes, ends, children))[first:])
     with tqdm(total=len(theta), initial=int(ends[first - 1]) if first else 0, desc="simulating", delay=2.0, disable=not progress, leave=False) as bar:
         for k, new in enumerate(in_order(executor, query_values, tasks), first + 1):
             done.append(new)
@@ -540,7 +540,7 @@ def _simulated(query, model, theta, rng, saved: Checkpoint, executor, progress) 
                 saved.save(s=done[0])
     return np.concatenate(done)
 
-# %% ../../nbs/analyst/38_sppe.ipynb #cbf10624
+# %% ../../nbs/analyst/38_sppe.ipynb #0e703d64
 def amortise(query: Query, mechanism, model: Model, *, rng: np.random.Generator, simulations: int = 10_000, noise_draws: int = 4,
              noise: str = "sobol", flow="fast", training: Training = Training(), device: str = "cpu", executor: Executor | None = None,
              progress: bool = True, checkpoint=None) -> Estimator:
@@ -551,7 +551,7 @@ def amortise(query: Query, mechanism, model: Model, *, rng: np.random.Generator,
     shape = _check(1, simulations, noise_draws, "weights", 0.0, 1, training, flow)
     saved = Checkpoint(checkpoint, dict(method="amortise", mechanism=mechanism, names=list(model.prior.names), simulations=simulations, seed=seed_state(rng)))
     theta = model.prior.sample(simulations, rng)
-    s, z = _simulated(query, model, theta, rng, saved, executor, progress), model.prior.to_unconstrained(theta)
+    s, z = _simulated(query, model, theta, rng, executor, progress, saved), model.prior.to_unconstrained(theta)
     sims = _usable(Simulations(z, s, log_prior(model.prior, z), log_prior(model.prior, z), np.zeros(simulations)))
     fits = [train(mechanism, None, sims, model.prior, k, rng=child, training=training, steps=training.final_steps, flow=shape, correction="weights",
                   draws=noise_draws, kind=noise, device=device, progress=progress) for k, child in enumerate(rng.spawn(training.members))]
