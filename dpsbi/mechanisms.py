@@ -467,7 +467,7 @@ def _opendp_discrete_laplace(k, scale):
     measurement = dp.m.make_laplace(*space, scale=float(scale))
     return np.array(measurement([int(v) for v in k]), float)
 
-# %% ../nbs/01_mechanisms.ipynb #988a3318
+# %% ../nbs/01_mechanisms.ipynb #702549dc
 @dataclass(frozen=True)
 class Release:
     """What the data owner publishes: the privatised query s_dp (r,), the query it answers, and the mechanism that was used.
@@ -500,15 +500,15 @@ class Release:
     def load(cls, path, fn=None) -> "Release":
         """Read a saved release. fn: the query's function, where the model simulates data sets; without it the
         model must simulate the query's value itself. ValueError if the file is not a release."""
-        known = {kind.__name__: kind for kind in _all_mechanisms()}
+        known, data = {kind.__name__: kind for kind in _all_mechanisms()}, Path(path).read_bytes()
         try:
-            state = json.loads(Path(path).read_text())
+            state = json.loads(data)
             if state["format"] != "dpsbi.Release" or state["version"] != 1:
                 raise ValueError(f"format {state['format']!r}, version {state['version']!r}")
             about = dict(state["mechanism"])
             mechanism = known[about.pop("name")](**about)
             return cls(state["s_dp"], Query(fn or identity, **state["query"]), mechanism)
-        except (KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+        except Exception as error:  # whatever a broken or hostile file may provoke, it is refused in one way
             raise ValueError(f"{path} is not a release that this version can read ({type(error).__name__}: {error})") from error
 
 

@@ -7,7 +7,7 @@ __all__ = ['ESTIMATORS', 'BLOCK', 'ACCURACY', 'PANEL', 'Kernel', 'Gaussian', 'Ma
            'Distance', 'Observed', 'FourierFeatures', 'MMD', 'mmd_distance', 'ClippedMean', 'clipped_mean_distance',
            'SummaryDistance', 'summary_distance', 'StatedDistance', 'median_heuristic']
 
-# %% ../nbs/06_mmd.ipynb #ff3579c6
+# %% ../nbs/06_mmd.ipynb #e8598b65
 import math
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from scipy import special
 from scipy.spatial.distance import cdist
 
 from .model import in_order
-from .privacy import NEIGHBOURS, Query, _positive
+from .privacy import NEIGHBOURS, Query, _positive, numeric
 
 # %% ../nbs/06_mmd.ipynb #9b033fe8
 class Kernel:
@@ -112,21 +112,14 @@ def mmd_sensitivity(spread: float, n: int, estimator: str = "v", neighbours: str
         raise ValueError("this kernel is unbounded, so one record can move the distance without limit: give bounds=(low, high)")
     return {"v": math.sqrt(2 * spread) / n, "v2": (4 * n - 2) * spread / n**2, "u2": 4 * spread / n}[estimator]
 
-# %% ../nbs/06_mmd.ipynb #9bd96c59
-def _array(values, what: str) -> np.ndarray:
-    values = np.asarray(values)
-    if values.dtype.kind not in "fiub":
-        raise TypeError(f"{what} must be numbers, not {values.dtype}")
-    return np.asarray(values, float)
-
-
+# %% ../nbs/06_mmd.ipynb #2f82adf9
 def _finite(x: np.ndarray, what: str = "the observed records") -> np.ndarray:
     if not np.isfinite(x).all():
         raise ValueError(f"{what} must be finite, but {np.count_nonzero(~np.isfinite(x))} values are not: give missing values "
                          "a fixed, public place first, such as np.nan_to_num(x, nan=…)")
     return x
 
-# %% ../nbs/06_mmd.ipynb #2bd91a69
+# %% ../nbs/06_mmd.ipynb #75f1d8fa
 class Distance:
     """A distance between one data set and each of a batch, with a bound on what one record of the former can change.
 
@@ -136,7 +129,7 @@ class Distance:
 
     def at(self, x) -> "Observed":
         "Check the data set x (N, …) and summarise it once; call the result with batches (B, M, …). ValueError for a broken x."
-        return Observed(self, self._observe(_array(x, "the observed records")))
+        return Observed(self, self._observe(numeric(x, "the observed records")))
 
     def between(self, x, y, executor: Executor | None = None) -> np.ndarray:
         """Distances (B,) of one data set x (N, …) from each of a batch y (B, M, …).
@@ -146,7 +139,7 @@ class Distance:
         """
         return self.at(x)(y, executor)
 
-# %% ../nbs/06_mmd.ipynb #38d2cc34
+# %% ../nbs/06_mmd.ipynb #ff65b94f
 def _chunk_of(distance: Distance, state, y: np.ndarray) -> np.ndarray:
     "One chunk of a batch: +inf for what is not finite, the distance otherwise."
     good = np.isfinite(y).all(axis=tuple(range(1, y.ndim)))
@@ -165,7 +158,7 @@ class Observed:
     state: Any = field(repr=False)
 
     def __call__(self, y, executor: Executor | None = None) -> np.ndarray:
-        y = _array(y, "the simulated data sets")
+        y = numeric(y, "the simulated data sets")
         if y.ndim < 2:
             raise ValueError(f"expected a batch of data sets (B, M, …), not shape {y.shape}; for one data set y, pass y[None]")
         rows = max(1, self.distance.chunk // max(y[0].size if len(y) else 1, 1))
@@ -570,7 +563,7 @@ def clipped_mean_distance(fn: Callable, clip: float, n: int, *, neighbours: str 
     """
     return ClippedMean(fn, clip, n, neighbours, unit)
 
-# %% ../nbs/06_mmd.ipynb #047d53bd
+# %% ../nbs/06_mmd.ipynb #c19d6152
 @dataclass(frozen=True)
 class SummaryDistance(Distance):
     "The norm of the difference of two data sets' statistics; made by summary_distance."
@@ -588,7 +581,11 @@ class SummaryDistance(Distance):
         return _finite(np.asarray(self.query(x[None])[0], float), "the observed statistics")
 
     def _compare(self, s, y):
-        difference = np.asarray(self.query(y), float) - s
+        values = np.asarray(self.query(y), float)
+        if values.shape[1:] != s.shape:                 # broadcasting would change what one record can move
+            raise ValueError(f"the statistics of the simulated data sets have shape {values.shape[1:]}, those of the records {s.shape}: "
+                             "they must be the same statistics")
+        difference = values - s
         d = np.linalg.norm(difference, ord=1 if self.query.norm == "l1" else 2, axis=1)
         return np.where(np.isfinite(d), d, np.inf)      # a statistic of y that is not finite: public, and never accepted
 
@@ -635,14 +632,14 @@ class StatedDistance(Distance):
             raise ValueError(f"fn(x, y) must return one distance per data set of y, ({len(y)},), not {d.shape}")
         return _finite(d, "the distances between finite data sets")
 
-# %% ../nbs/06_mmd.ipynb #36f9b826
+# %% ../nbs/06_mmd.ipynb #8510157f
 def median_heuristic(y, rng: np.random.Generator, pairs: int = 100_000) -> float:
     """The median distance between two records of SIMULATED data: a bandwidth that costs no privacy.
 
     y: a batch of simulated data sets (B, M, …); records are pooled. pairs: random pairs to take the median of. Never pass the
     confidential records: the result would be an unaccounted leak. Raises ValueError if y is broken or the median is 0.
     """
-    y = _finite(_array(y, "the simulated data sets"), "the simulated records")
+    y = _finite(numeric(y, "the simulated data sets"), "the simulated records")
     if y.ndim < 2 or y.shape[0] * y.shape[1] < 2:
         raise ValueError(f"expected a batch of simulated data sets (B, M, …) with at least two records, not shape {y.shape}")
     records = y.reshape(y.shape[0] * y.shape[1], -1)

@@ -6,11 +6,10 @@
 __all__ = ['MARKS', 'COLOURS', 'INK', 'normalise', 'weighted_mean', 'kish', 'tail_index', 'weighted_quantile', 'systematic',
            'Posterior', 'pack', 'unpack', 'smooth', 'heights', 'corner']
 
-# %% ../nbs/03_posterior.ipynb #f2602cf3
+# %% ../nbs/03_posterior.ipynb #86b0a78b
 import io
 import json
 import warnings
-import zipfile
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Callable
 import numpy as np
 from scipy.special import logsumexp
 
-from .privacy import write_atomically
+from .privacy import read_arrays, whole, write_atomically
 
 # %% ../nbs/03_posterior.ipynb #5c1412d0
 def normalise(log_weights) -> np.ndarray:
@@ -148,7 +147,7 @@ def _info(info, n: int, weighted: bool) -> dict:
         raise ValueError("draws of Markov chains carry equal weights: leave out log_weights, or info['chains']")
     return info
 
-# %% ../nbs/03_posterior.ipynb #faf640c8
+# %% ../nbs/03_posterior.ipynb #34ad8eff
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
     """Weighted draws from a posterior: theta (n, d) with log_weights (n,), unnormalised allowed.
@@ -241,8 +240,7 @@ class Posterior:
 
     def resample(self, n: int, rng: np.random.Generator) -> "Posterior":
         "n draws of equal weight, by systematic resampling in random order; info keeps all but the chains."
-        if n != int(n) or n < 1:
-            raise ValueError(f"n must be a whole number of draws, at least 1, not {n}")
+        n = whole("n", n)
         info = {key: value for key, value in self.info.items() if key != "chains"}
         return Posterior(self.theta[systematic(self.weights, int(n), rng)], None, self.names, info, density=self.density)
 
@@ -327,15 +325,11 @@ def pack(posterior: Posterior) -> bytes:
     np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
-# %% ../nbs/03_posterior.ipynb #65a001fe
+# %% ../nbs/03_posterior.ipynb #8079b3aa
 def unpack(data: bytes, source="the file") -> Posterior:
     "The posterior in the bytes that `pack` made; ValueError, naming `source`, for any others."
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as members:
-            if sum(member.file_size for member in members.infolist()) > len(data):
-                raise ValueError("its members are compressed")
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(data)
         meta = json.loads(arrays.pop("meta").tobytes())
         if (meta["format"], meta["version"]) != ("dpsbi.Posterior", 1):
             raise ValueError(f"it is a {meta['format']}, version {meta['version']}")

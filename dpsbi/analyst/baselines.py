@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SufficientStatistics', 'naive', 'confidential', 'gibbs_ss']
 
-# %% ../../nbs/analyst/36_baselines.ipynb #93906647
+# %% ../../nbs/analyst/36_baselines.ipynb #90dea469
 import math
 import warnings
 from concurrent.futures import Executor
@@ -16,9 +16,9 @@ from tqdm import tqdm
 
 from .da_mcmc import GROUP, _rhat
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
-from ..model import Checkpoint, Model, batch_sizes, in_order, query_values, seed_state
+from ..model import Checkpoint, Model, batch_sizes, check_generator, check_release, in_order, query_values, seed_state
 from ..posterior import Posterior
-from ..privacy import Query, identity
+from ..privacy import Query, identity, whole
 
 # %% ../../nbs/analyst/36_baselines.ipynb #388b7ac5
 class SufficientStatistics(Protocol):
@@ -41,15 +41,14 @@ def _scales(values: np.ndarray) -> np.ndarray:
     mad = np.where(mad > 0, mad, values.std(axis=0))
     return np.where(mad > 0, mad, 1.0)
 
-# %% ../../nbs/analyst/36_baselines.ipynb #23a8476e
+# %% ../../nbs/analyst/36_baselines.ipynb #a19dd5dc
 def _nearest(s, query, model, draws, simulations, rng, executor, progress, method) -> Posterior:
     "The parameters of the simulations whose query values (less a smooth sensitivity, if there is one) come nearest to s (r,)."
-    simulations = 100 * draws if simulations is None else simulations
-    if simulations != int(simulations) or simulations < draws:
-        raise ValueError(f"simulations must be a whole number of at least draws = {draws}, which are the nearest of them, "
-                         f"not {simulations}")
+    simulations = 100 * draws if simulations is None else whole("simulations", simulations)
+    if simulations < draws:
+        raise ValueError(f"simulations must be at least draws = {draws}, which are the nearest of them, not {simulations}")
     sampler, rest = rng.spawn(2)
-    theta, sizes = np.asarray(model.prior.sample(int(simulations), sampler), float), batch_sizes(int(simulations))
+    theta, sizes = np.asarray(model.prior.sample(simulations, sampler), float), batch_sizes(simulations)
     pieces, width = np.split(theta, np.cumsum(sizes)[:-1]), s.size + (query.smoothness is not None)
     tasks = ((model, query, piece, child, width) for piece, child in zip(pieces, rest.spawn(len(sizes))))
     with tqdm(total=len(sizes), desc=method, unit=" batches", delay=2.0, disable=not progress, leave=False) as bar:
@@ -58,30 +57,33 @@ def _nearest(s, query, model, draws, simulations, rng, executor, progress, metho
     if possible.sum() < draws:
         raise ValueError(f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the {draws:,} draws "
                          "wanted: look for 0/0 or overflow in the model, or ask for more simulations")
+    if possible.mean() < 0.99:
+        warnings.warn(f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left out", stacklevel=4)
     theta, z = theta[possible], (values[possible] - s) / _scales(values[possible])
     distance = np.sqrt((z * z).sum(axis=1))
     kept = np.argsort(distance, kind="stable")[:draws]
     tolerance = float(distance[kept[-1]])
-    info = dict(method=method, simulations=int(simulations), failed=int((~possible).sum()), tolerance=tolerance,
+    info = dict(method=method, simulations=simulations, failed=int((~possible).sum()), tolerance=tolerance,
                 exact=tolerance == 0)
     return Posterior(theta[kept], None, model.prior.names, info)
 
-# %% ../../nbs/analyst/36_baselines.ipynb #f127ec2d
+# %% ../../nbs/analyst/36_baselines.ipynb #c8d2ceef
 def _given(s, query, model, draws, simulations, rng, executor, progress, method) -> Posterior:
     "Draws of the posterior given that the query's value is s (r,): by the model's own update, or by the nearest simulations."
-    if draws != int(draws) or draws < 1:
-        raise ValueError(f"draws must be a whole number of at least 1, not {draws}")
+    draws = whole("draws", draws)
+    check_generator(rng)
     if not hasattr(model, "update"):
-        return _nearest(s, query, model, int(draws), simulations, rng, executor, progress, method)
-    theta = np.asarray(model.update(np.repeat(s[None], int(draws), axis=0), rng), float)
+        return _nearest(s, query, model, draws, simulations, rng, executor, progress, method)
+    theta = np.asarray(model.update(np.repeat(s[None], draws, axis=0), rng), float)
     if theta.shape != (draws, len(model.names)):
         raise ValueError(f"update must map query values ({draws}, {s.size}) to parameters ({draws}, {len(model.names)}), "
                          f"not {theta.shape}")
     return Posterior(theta, None, model.names, dict(method=method, exact=True))
 
-# %% ../../nbs/analyst/36_baselines.ipynb #fc0fdf76
+# %% ../../nbs/analyst/36_baselines.ipynb #6fd49649
 def _taken_for_s(release: Release) -> np.ndarray:
     "The release on the scale of the query."
+    check_release(release)
     mechanism = release.mechanism
     return release.s_dp * (mechanism.population / mechanism.n) if isinstance(mechanism, BinomialResponse) else release.s_dp
 
@@ -159,11 +161,11 @@ def _group(release, model, chains, sweeps, warmup, thin, rng) -> np.ndarray:
             kept[:, (sweep - warmup) // thin] = theta
     return kept
 
-# %% ../../nbs/analyst/36_baselines.ipynb #89945bc0
+# %% ../../nbs/analyst/36_baselines.ipynb #5c92b735
 def _refuse(release, draws, chains, warmup, thin) -> None:
+    check_release(release)
     for name, value, least in (("draws", draws, 1), ("chains", chains, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
-        if value != int(value) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
+        whole(name, value, least)
     if not isinstance(release.mechanism, (Laplace, Gaussian)):
         raise ValueError("gibbs_ss needs noise that is a scale mixture of normals, Laplace or Gaussian, not "
                          f"{type(release.mechanism).__name__}; for any other use importance() or da_mcmc(), which are exact")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GROUP', 'LatentRecords', 'da_mcmc']
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #dbe7799f
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #7069c3fc
 import math
 import warnings
 from concurrent.futures import Executor
@@ -16,8 +16,9 @@ import numpy as np
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import Checkpoint, in_order, seed_state
+from ..model import Checkpoint, check_release, in_order, seed_state
 from ..posterior import Posterior, _arviz
+from ..privacy import whole
 
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #20feb957
 class LatentRecords(Protocol):
@@ -98,7 +99,7 @@ def _sweep(release, latent, walk, theta, x, t, moves, rng, visit=_visit):
     moved = _move(release, latent, walk, theta, x, t, moves, rng).mean() if moves else 0.0
     return theta, np.array([visit(release, latent, theta, x, t, rng).mean(), moved])
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #d215845b
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #7107a8a7
 def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_visit):
     "One group of chains, side by side: theta (C, sweeps // thin, d), and the mean fractions accepted."
     theta = np.asarray(latent.start(chains, rng), float)
@@ -117,6 +118,10 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_vis
                 rates += accepted / sweeps
                 if sweep % thin == thin - 1:
                     kept[:, sweep // thin] = theta
+    stuck = release.mechanism.log_prob(release.s_dp, t.sum(axis=1)) == -np.inf
+    if stuck.any():
+        raise ValueError(f"{stuck.sum()} of {chains} chains never came to records that could have led to the release: the model or its prior excludes "
+                         "the data, or a longer warmup is needed")
     if not np.isfinite(kept).all():
         raise ValueError("the chains hold parameters that are not finite: check the latent model's update, carry and records")
     return kept, rates
@@ -135,7 +140,7 @@ def _check_moves(latent, moves):
         raise ValueError("a latent model offers carry and log_prior together, or neither: with one of them nothing can move")
     return int(moves) if all(offered) else 0
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #35fcbfd2
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #f9b07d7c
 GROUP = 64  # chains that run side by side in one task; fixed, so that results depend on no executor
 
 
@@ -150,10 +155,9 @@ def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: n
     when R-hat exceeds 1.01. Raises ValueError for bad arguments. Source: Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves:
     Yu and Meng (2011).
     """
+    check_release(release)
     for name, value in dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves).items():
-        least = 0 if name in ("warmup", "moves") else 1
-        if value != int(value) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
+        whole(name, value, 0 if name in ("warmup", "moves") else 1)
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which data augmentation needs")
     sweeps, moves = math.ceil(draws / chains) * thin, _check_moves(latent_model, moves)

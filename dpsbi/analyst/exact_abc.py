@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['exact_abc']
 
-# %% ../../nbs/analyst/30_exact_abc.ipynb #1ae314a2
+# %% ../../nbs/analyst/30_exact_abc.ipynb #11cf614c
 import math
 import time
 import warnings
@@ -15,8 +15,9 @@ import numpy as np
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import MAX_BATCH, Checkpoint, Model, in_order, mechanism_log_prob, query_values, seed_state
+from ..model import MAX_BATCH, Checkpoint, Model, about_prior, check_release, in_order, mechanism_log_prob, query_values, seed_state
 from ..posterior import Posterior
+from ..privacy import whole
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225
 def _accept(log_ratio, control, rng):
@@ -65,7 +66,7 @@ def _log_bound(release):
         raise ValueError("the mechanism could not have released this s_dp from any data (is it off the mechanism's grid or range?)")
     return bound
 
-# %% ../../nbs/analyst/30_exact_abc.ipynb #63491f67
+# %% ../../nbs/analyst/30_exact_abc.ipynb #da065be6
 def exact_abc(release: Release, model: Model, *, draws: int, rng: np.random.Generator, proposal=None, control: float = 1.0,
               max_simulations: int | None = None, executor: Executor | None = None, progress: bool = True,
               checkpoint=None) -> Posterior:
@@ -77,13 +78,15 @@ def exact_abc(release: Release, model: Model, *, draws: int, rng: np.random.Gene
     from it to the same result. Returns a Posterior whose info holds simulations, acceptance and log_evidence. Raises ValueError
     when nothing was accepted, when the density has no bound, or for bad arguments; warns when fewer draws than wanted came.
     """
-    if draws != int(draws) or draws < 1:
-        raise ValueError(f"draws must be a whole number of at least 1, not {draws}")
+    check_release(release)
+    draws = whole("draws", draws)
+    if max_simulations is not None:
+        max_simulations = whole("max_simulations", max_simulations, most=None)
     if not 0 < control <= 1:
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior
     saved = Checkpoint(checkpoint, dict(method="exact_abc", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, draws=draws,
-                                        control=control, names=list(model.prior.names), seed=seed_state(rng)))
+                                        control=control, prior=about_prior(model.prior), seed=seed_state(rng)))
     run = _run(saved, model, release, proposal, log_bound, control, draws, max_simulations, rng.spawn(1)[0], executor, progress)
     theta, log_weights, simulations, failed = run
     return _posterior(theta, log_weights, simulations, failed, draws, log_bound, control, proposal, model)

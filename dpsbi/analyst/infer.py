@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ROUNDS', 'FIRST', 'BELIEVED', 'LEAST', 'infer']
 
-# %% ../../nbs/analyst/41_infer.ipynb #898b6db0
+# %% ../../nbs/analyst/41_infer.ipynb #95a1ab2e
 import math
 import warnings
 from concurrent.futures import Executor
@@ -14,20 +14,22 @@ from pathlib import Path
 
 import numpy as np
 
-from .importance import importance
+from .importance import NoWeight, importance
 from .pseudo_marginal import pseudo_marginal
 from .refine import _pool, refine
 from ..mechanisms import Release
-from ..model import Model
+from ..model import Model, check_generator, check_release
 from ..posterior import Posterior
+from ..privacy import whole
 
-# %% ../../nbs/analyst/41_infer.ipynb #08f3394b
+# %% ../../nbs/analyst/41_infer.ipynb #1d07c75e
 ROUNDS, FIRST = 10, 1000      # the first attempt, and the neural one: the budget of the SPPE/SPLE paper
 BELIEVED, LEAST = 0.7, 50      # largest Pareto k, and least effective sample size, of weights that count
 
 
 def _line(engine: str, posterior: Posterior, simulations: int) -> dict:
-    return dict(engine=engine, simulations=int(simulations), ess=float(posterior.ess), pareto_k=float(posterior.pareto_k))
+    return dict(engine=engine, simulations=int(simulations), ess=float(posterior.ess), pareto_k=float(posterior.pareto_k),
+                failed=posterior.info.get("failed", 0))
 
 
 def _believed(posterior: Posterior, least: float = LEAST) -> bool:
@@ -38,7 +40,7 @@ def _part(checkpoint, name: str):
     "A file of its own for each stage of a run."
     return None if checkpoint is None else Path(checkpoint).with_name(f"{Path(checkpoint).name}.{name}.npz")
 
-# %% ../../nbs/analyst/41_infer.ipynb #c685957a
+# %% ../../nbs/analyst/41_infer.ipynb #93cd0665
 def _adaptive(release, model, target, limit, history, checkpoint, options, rng) -> list[Posterior]:
     "What adaptive importance sampling found: exact weighted samples that are believed, none where weights degenerate."
     parts, left, per_round = [], limit, min(FIRST, max(limit // ROUNDS, 1))
@@ -49,7 +51,7 @@ def _adaptive(release, model, target, limit, history, checkpoint, options, rng) 
         parts += [found] if _believed(found) else []
         worth = sum(part.ess for part in parts)
         wanted = 1.2 * spent / max(found.ess, 1.0) * (target - worth) if parts else left / 5
-        if worth >= target or wanted > left or (attempt > 0 and not parts):
+        if worth >= target or wanted > left or left < ROUNDS or (attempt > 0 and not parts):
             break
         per_round = math.ceil(wanted / ROUNDS)
     return parts
@@ -66,7 +68,7 @@ def _neural(release, model, simulations, checkpoint, options, rng):
     return sppe(release, model, rng=rng, rounds=ROUNDS, simulations=max(simulations // ROUNDS, 100),
                 checkpoint=_part(checkpoint, "sppe"), **options)
 
-# %% ../../nbs/analyst/41_infer.ipynb #763e45e4
+# %% ../../nbs/analyst/41_infer.ipynb #c47ac400
 def infer(release: Release, model: Model, *, rng: np.random.Generator, target_ess: float = 2000, max_simulations: int = 200_000,
           neural: dict | None = None, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """The posterior of the model's parameters given a release, by the cheapest engine that delivers.
@@ -76,8 +78,10 @@ def infer(release: Release, model: Model, *, rng: np.random.Generator, target_es
     whose info holds exact (whether it is so up to Monte Carlo error), engine, simulations, and history, a line for each attempt.
     Warns when it is worth less than the target, or not exact. Raises ValueError for bad arguments, and where no engine finds anything.
     """
-    if not (target_ess > 0 and max_simulations >= 1000):
-        raise ValueError(f"target_ess must be positive and max_simulations at least 1000, not {target_ess} and {max_simulations}")
+    check_release(release), check_generator(rng)
+    max_simulations = whole("max_simulations", max_simulations, 1000, most=None)
+    if not target_ess > 0:
+        raise ValueError(f"target_ess must be positive, not {target_ess}")
     options, history, children = dict(executor=executor, progress=progress), [], rng.spawn(4)
     if hasattr(model, "step"):
         found = pseudo_marginal(release, model, draws=math.ceil(target_ess), rng=children[0], checkpoint=_part(checkpoint, "filter"), **options)
@@ -97,7 +101,7 @@ def infer(release: Release, model: Model, *, rng: np.random.Generator, target_es
         return _result(neural, False, history, target_ess)
     return _refined(release, model, neural, parts, max_simulations, history, target_ess, checkpoint, options, children[3])
 
-# %% ../../nbs/analyst/41_infer.ipynb #d5e1e4dd
+# %% ../../nbs/analyst/41_infer.ipynb #c2dcd94c
 def _refined(release, model, neural, parts, limit, history, target, checkpoint, options, rng) -> Posterior:
     "The neural posterior with exact weights, pooled with what else is exact; the neural posterior itself where weights degenerate."
     left = max(limit - sum(line["simulations"] for line in history), 0)
@@ -107,8 +111,8 @@ def _refined(release, model, neural, parts, limit, history, target, checkpoint, 
             refined = refine(neural, release, model, rng=rng, simulations=left, checkpoint=_part(checkpoint, "refine"), **options)
             history.append(_line("refined", refined, left))
             parts = [*parts, refined] if _believed(refined) else parts
-        except ValueError as error:  # nothing has positive weight
-            history.append(dict(engine="refined", simulations=left, ess=0.0, pareto_k=math.inf, failed=str(error)))
+        except NoWeight as error:
+            history.append(dict(engine="refined", simulations=left, ess=0.0, pareto_k=math.inf, failed=0, error=str(error)))
     return _result(_together(parts), True, history, target) if parts else _result(neural, False, history, target)
 
 
@@ -116,16 +120,18 @@ def _together(parts: list[Posterior]) -> Posterior:
     "Several exact samples as one."
     return parts[0] if len(parts) == 1 else Posterior(*_pool(parts), parts[0].names)
 
-# %% ../../nbs/analyst/41_infer.ipynb #568f55ed
+# %% ../../nbs/analyst/41_infer.ipynb #30b3e138
 def _result(posterior: Posterior, exact: bool, history: list, target: float) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
     simulations = sum(line["simulations"] for line in history)
     if not exact:
         warnings.warn("the result is a neural approximation: no exact weight could be given to it, or too few simulations carry all of it. "
                       "Check it by simulation-based calibration, or by a method that uses the model's structure", stacklevel=3)
-    elif posterior.ess < target:
+    if (failed := sum(line.get("failed", 0) for line in history)) > 0.01 * simulations:
+        warnings.warn(f"{failed:,} of {simulations:,} simulations were not finite, or could not have been released at all; they have weight zero", stacklevel=3)
+    if exact and posterior.ess < target:
         warnings.warn(f"the result is worth {posterior.ess:.0f} draws, not {target:.0f}, after {simulations:,} simulations; allow more", stacklevel=3)
     used = [line["engine"] for line in history if line["engine"] != "neural posterior" and line["ess"] >= LEAST and line["pareto_k"] <= BELIEVED]
     engine = " + ".join(dict.fromkeys(used)) or history[-1]["engine"] if exact else "neural posterior"
-    about = dict(method="infer", engine=engine, exact=exact, simulations=simulations, history=history)
+    about = dict(failed=failed, method="infer", engine=engine, exact=exact, simulations=simulations, history=history)
     return replace(posterior, info=posterior.info | about)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BLOCK', 'NETS', 'EPS', 'Z', 'LEAST_ESS', 'CONVERGED', 'STAGES', 'Latent', 'Fit', 'mcem']
 
-# %% ../../nbs/analyst/32_mcem.ipynb #0d8adbc8
+# %% ../../nbs/analyst/32_mcem.ipynb #de05ed08
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -17,8 +17,8 @@ from scipy import optimize, stats
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import batch_sizes, in_order
-from ..privacy import _positive
+from ..model import batch_sizes, check_generator, in_order
+from ..privacy import _positive, whole
 from ..rqmc import points
 
 # %% ../../nbs/analyst/32_mcem.ipynb #05806eb2
@@ -57,7 +57,7 @@ class _Draws:
         return _Draws(np.concatenate([self.s, more.s]), np.concatenate([self.log_omega, more.log_omega]),
                       self.groups + more.groups)
 
-# %% ../../nbs/analyst/32_mcem.ipynb #ed079d6a
+# %% ../../nbs/analyst/32_mcem.ipynb #49b9cb6b
 NETS = 16
 
 
@@ -76,8 +76,9 @@ class _EStep:
 
     def __call__(self, theta: np.ndarray, n: int) -> _Draws:
         s = self._net(theta, n) if self.rqmc else self._plain(theta, n)
-        if s.ndim != 2 or len(s) < n:
-            raise ValueError(f"the latent model must return values of shape ({n}, r), but it returned shape {s.shape}")
+        width = self.release.s_dp.size + (self.release.query.smoothness is not None)
+        if s.ndim != 2 or len(s) < n or s.shape[1] != width:
+            raise ValueError(f"the latent model must return values of shape ({n}, {width}), as many as were released, but it returned shape {s.shape}")
         log_omega = _in_blocks(lambda block: self.release.mechanism.log_prob(self.release.s_dp, block), s)
         if np.isnan(log_omega).any():
             raise ValueError(f"the mechanism's log_prob is NaN for values drawn at theta = {theta}: are they NaN?")
@@ -372,7 +373,7 @@ class Fit:
         return pd.DataFrame({"estimate": self.theta, "standard error": self.standard_errors, f"{level:.0%} from": low, "to": high,
                              "Monte Carlo error": self.monte_carlo_errors}, index=list(self.names))
 
-# %% ../../nbs/analyst/32_mcem.ipynb #dd018c95
+# %% ../../nbs/analyst/32_mcem.ipynb #bc22a92a
 def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, schedule: str = "ascent", tolerance: float = 1e-4,
          simulations: int = 1000, max_simulations: int = 2**20, stages=STAGES, final_simulations: int | None = None,
          max_iterations: int = 500, rqmc: bool | None = None, newton: bool = True, executor: Executor | None = None,
@@ -391,27 +392,28 @@ def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, 
     theta, bounds = _checked(release, latent, theta0, rng)
     if rqmc and not hasattr(latent, "transform"):
         raise ValueError("rqmc=True needs a latent model with transform(u, theta), values of the query from uniforms")
+    if final_simulations is not None:
+        final_simulations = whole("final_simulations", final_simulations)
     e_step = _EStep(release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc), executor)
     if schedule == "ascent":
-        sizes = _whole("simulations", simulations), _whole("max_simulations", max_simulations)
+        sizes = whole("simulations", simulations), whole("max_simulations", max_simulations)
         iterations = _ascent(e_step, theta, bounds, *sizes, _positive("tolerance", tolerance))
     elif schedule == "stages" and len(stages):
-        pairs = [(_positive("tolerance of a stage", tol), _whole("draws of a stage", n)) for tol, n in stages]
+        pairs = [(_positive("tolerance of a stage", tol), whole("draws of a stage", n)) for tol, n in stages]
         iterations = _staged(e_step, theta, bounds, pairs)
     else:
         raise ValueError(f"schedule must be 'ascent' or 'stages' (with at least one pair in stages), not {schedule!r}")
-    steps, message = _iterate(iterations, _whole("max_iterations", max_iterations), progress)
-    n = int(final_simulations or max(100_000, steps[-1].simulations))
+    steps, message = _iterate(iterations, whole("max_iterations", max_iterations), progress)
+    n = max(100_000, steps[-1].simulations) if final_simulations is None else final_simulations
     fit = _finish(e_step, theta, steps, message, n, bounds, newton)
     if not (fit.converged and fit.interior):
         warnings.warn(f"Monte Carlo EM: {fit.message}", RuntimeWarning, stacklevel=2)
     return fit
 
-# %% ../../nbs/analyst/32_mcem.ipynb #d55b3b1a
+# %% ../../nbs/analyst/32_mcem.ipynb #7efe5688
 def _checked(release, latent, theta0, rng) -> tuple[np.ndarray, np.ndarray]:
     "theta0 (d,) and bounds (d, 2); TypeError or ValueError for what cannot be used."
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng must be a numpy.random.Generator, such as numpy.random.default_rng(1), not {type(rng).__name__}")
+    check_generator(rng)
     if not isinstance(release, Release):
         raise TypeError(f"release must be a dpsbi.Release, not {type(release).__name__}")
     missing = [name for name in ("sample", "log_prob") if not callable(getattr(latent, name, None))]
@@ -423,13 +425,6 @@ def _checked(release, latent, theta0, rng) -> tuple[np.ndarray, np.ndarray]:
     if theta.ndim != 1 or not np.all((bounds[:, 0] <= theta) & (theta <= bounds[:, 1]) & np.isfinite(theta)):
         raise ValueError(f"theta0 must be a finite vector within the bounds {bounds.tolist()}, not {theta0!r}")
     return theta, bounds
-
-
-def _whole(name: str, value) -> int:
-    "`value` as a whole number of at least 1, else a ValueError naming it."
-    if value != int(value) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-    return int(value)
 
 # %% ../../nbs/analyst/32_mcem.ipynb #d628a09d
 def _iterate(iterations, max_iterations: int, progress: bool) -> tuple[list[_Step], str]:

@@ -6,7 +6,7 @@
 __all__ = ['MOST_HALVINGS', 'TAIL', 'CLOUD', 'METHODS', 'DEFENSIVE', 'SCOUTS', 'SIGMA', 'LEAST', 'MOST', 'ROUNDS', 'SEGMENT',
            'GROUP', 'StateSpace', 'log_likelihood', 'pseudo_marginal']
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #7e2e19dc
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #115a15b6
 import math
 import warnings
 from concurrent.futures import Executor
@@ -20,8 +20,9 @@ from tqdm import tqdm
 
 from .importance import _Rounds          # one family: the rounds and proposals of adaptive importance sampling
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, _width, batch_sizes, in_order, mechanism_log_prob, query_values, seed_state
+from ..model import Checkpoint, Model, _width, about_prior, batch_sizes, check_release, in_order, mechanism_log_prob, query_values, seed_state
 from ..posterior import Posterior, _arviz, kish
+from ..privacy import whole
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #08399761
 class StateSpace(Protocol):
@@ -152,7 +153,7 @@ def _filter(model, y, mechanism, readings, halvings, theta, particles, rng):
             state = _select(state, log_w, ahead, total, rng)
     return total + _log_mean(log_w), chosen
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #1a6accb2
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #5d7aa5c9
 CLOUD = 2**15    # particles that are moved at once
 
 
@@ -173,15 +174,18 @@ class _Likelihood:
         return np.concatenate([part(theta[i:i + size], rng) for i in range(0, len(theta), size)])
 
     def simulations(self, theta, rng):
+        "(B, 2): the estimates, and how many simulations failed."
         s = query_values(self.model, self.release.query, np.repeat(theta, self.particles, axis=0), rng, _width(self.release))
-        return _log_mean(mechanism_log_prob(self.release, s).reshape(-1, self.particles))
+        failed = np.isnan(s).any(axis=1).reshape(-1, self.particles).sum(axis=1)
+        return np.stack([_log_mean(mechanism_log_prob(self.release, s).reshape(-1, self.particles)), failed], axis=1)
 
     def filter(self, theta, rng, pilot=False):
         y, mechanism = self.release.s_dp.reshape(len(self.model.times), -1), self.release.mechanism
         readings = _readings(mechanism, tuple(map(tuple, y.tolist())))
-        return _filter(self.model, y, mechanism, readings, self.halvings, theta, self.particles, rng)[pilot]
+        found = _filter(self.model, y, mechanism, readings, self.halvings, theta, self.particles, rng)[pilot]
+        return found if pilot else np.stack([found, np.zeros(len(found))], axis=1)
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #65157e59
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #ded8cfb4
 def _guided(likelihood, theta, rng):
     "The likelihood with its halvings fixed, by a pilot run at up to 16 of the thetas."
     if not likelihood.filtered or likelihood.halvings is not None:
@@ -191,7 +195,7 @@ def _guided(likelihood, theta, rng):
 
 
 def _estimate(likelihood, theta, rng, executor):
-    "log-likelihood estimates (n,) at theta (n, d), in batches that depend on n alone."
+    "log-likelihood estimates and failed simulations (n, 2) at theta (n, d), in batches that depend on n alone."
     sizes = batch_sizes(len(theta))
     starts = np.cumsum([0, *sizes[:-1]])
     tasks = ((theta[a:a + k], child) for a, k, child in zip(starts, sizes, rng.spawn(len(sizes))))
@@ -208,18 +212,18 @@ def log_likelihood(release: Release, model: Model | StateSpace, theta, *, partic
     _check(release, model, METHODS[0], dict(particles=particles))
     theta = np.asarray(theta, float)
     likelihood = _Likelihood(release, model, particles, None if look_ahead else (0,) * release.s_dp.size)
-    return _estimate(_guided(likelihood, theta, rng.spawn(1)[0]), theta, rng, executor)
+    return _estimate(_guided(likelihood, theta, rng.spawn(1)[0]), theta, rng, executor)[:, 0]
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #310c0192
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #97012156
 METHODS = ("importance", "metropolis")
 
 
 def _check(release, model, method, counts):
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, not {method!r}")
+    check_release(release)
     for name, value in counts.items():
-        if value != int(value) or value < (name != "warmup"):
-            raise ValueError(f"{name} must be a whole number of at least {int(name != 'warmup')}, not {value}")
+        whole(name, value, int(name != "warmup"))
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which the pseudo-marginal method needs")
     if hasattr(model, "step"):
@@ -279,7 +283,7 @@ class _Journal:
         self.count += 1
         return self.entries[self.count - 1]
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #0e7df87f
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #506a946f
 @dataclass(frozen=True)
 class _Run:
     "What all stages of a run share; tally counts the estimates and simulations made."
@@ -304,7 +308,9 @@ class _Run:
         "log-likelihood estimates (n,) at z (n, free)."
         self.tally["evaluations"] += len(z)
         self.tally["simulations"] += len(z) * likelihood.particles
-        return self.journal(lambda: _estimate(likelihood, self.prior.from_unconstrained(z), rng, self.executor))
+        found = self.journal(lambda: _estimate(likelihood, self.prior.from_unconstrained(z), rng, self.executor))
+        self.tally["failed"] += int(found[:, 1].sum())
+        return found[:, 0]
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #2c41cd4d
 DEFENSIVE = 0.05     # share of each round that is drawn from the prior
@@ -387,9 +393,9 @@ def _weighted(run, rounds, draws, info):
     info |= dict(log_evidence=log_evidence, log_evidence_se=float(np.exp(log_w - log_evidence).std() / math.sqrt(n)))
     return Posterior(run.prior.from_unconstrained(rounds.z), log_w, run.prior.names, info)
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #3926f0c1
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #ccde3817
 def _blocks(likelihood, theta, seeds, rng):
-    "Block estimates (C, G) at theta (C, d): fresh where there is one block, else by the seeds (C, G) of each chain's blocks."
+    "Block estimates and failed simulations (C, G, 2) at theta (C, d): fresh for one block, else by the seeds (C, G) of each chain's blocks."
     if seeds.shape[1] == 1:
         return likelihood(theta, rng)[:, None]
     return np.array([[likelihood(theta[c:c + 1], np.random.default_rng(seed))[0] for seed in row] for c, row in enumerate(seeds)])
@@ -399,26 +405,26 @@ def _log_prior(prior, z):
     log_p = prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)
     return np.where(np.isnan(log_p), -np.inf, log_p)
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #be9d918a
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #d1ea86d1
 def _walk(likelihood, z, log_f, seeds, factor, iterations, rng):
     """Metropolis-Hastings steps of some chains: z (C, free), with block estimates log_f (C, G) and their seeds.
 
-    Returns (C, iterations, free + 2 G): the whole state of each chain after each step. factor: of the proposal's covariance.
+    Returns (C, iterations, free + 2 G + 1): the whole state of each chain after each step, and its failed simulations. factor: of the proposal's covariance.
     """
     prior, out, each = likelihood.model.prior, [], np.arange(len(z))
     now = _log_prior(prior, z) + _log_mean(log_f)
     for _ in range(iterations):
         z_new, seeds_new = z + rng.normal(size=z.shape) @ factor.T, seeds.copy()
         seeds_new[each, rng.integers(seeds.shape[1], size=len(z))] = rng.integers(2**52, size=len(z))   # floats can hold these
-        log_f_new = _blocks(likelihood, prior.from_unconstrained(z_new), seeds_new, rng)
+        log_f_new, failed = np.moveaxis(_blocks(likelihood, prior.from_unconstrained(z_new), seeds_new, rng), 2, 0)
         new = _log_prior(prior, z_new) + _log_mean(log_f_new)
         yes = np.log(rng.random(len(z))) < new - now
         now, z = np.where(yes, new, now), np.where(yes[:, None], z_new, z)
         log_f, seeds = np.where(yes[:, None], log_f_new, log_f), np.where(yes[:, None], seeds_new, seeds)
-        out.append(np.concatenate([z, log_f, seeds], axis=1))
+        out.append(np.concatenate([z, log_f, seeds, failed.sum(axis=1, keepdims=True)], axis=1))
     return np.stack(out, axis=1)
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #0acdb324
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #eaf5e04b
 SEGMENT = 50     # steps between adaptations, and the least between checkpoints
 GROUP = 4        # chains that walk side by side in one task; fixed, so that results depend on no executor
 
@@ -427,17 +433,19 @@ def _segment(run, likelihood, state, factor, iterations, rng):
     "All chains through one segment, by groups: their states (C, iterations, width)."
     free, groups = run.prior.free, [state[i:i + GROUP] for i in range(0, len(state), GROUP)]
     G = (state.shape[1] - free) // 2
-    tasks = ((likelihood, s[:, :free], s[:, free:free + G], s[:, free + G:].astype(np.int64), factor, iterations, child)
+    tasks = ((likelihood, s[:, :free], s[:, free:free + G], s[:, free + G:free + 2 * G].astype(np.int64), factor, iterations, child)
              for s, child in zip(groups, rng.spawn(len(groups))))
     run.tally["evaluations"] += len(state) * iterations
     run.tally["simulations"] += len(state) * iterations * likelihood.particles * G
-    return run.journal(lambda: np.concatenate(list(in_order(run.executor, _walk, tasks))))
+    path = run.journal(lambda: np.concatenate(list(in_order(run.executor, _walk, tasks))))
+    run.tally["failed"] += int(path[..., -1].sum())
+    return path
 
 
 def _first(run, proposal, likelihood, chains, blocks, rng):
     "Where the chains start (C, width): draws from the proposal whose likelihood is not zero."
     z, seeds = proposal.sample(8 * chains, rng), rng.integers(2**52, size=(8 * chains, blocks))
-    log_f = run.journal(lambda: _blocks(likelihood, run.prior.from_unconstrained(z), seeds, rng))
+    log_f = run.journal(lambda: _blocks(likelihood, run.prior.from_unconstrained(z), seeds, rng)[..., 0])
     possible = np.flatnonzero(_log_mean(log_f) + _log_prior(run.prior, z) > -np.inf)[:chains]
     if len(possible) < chains:
         raise ValueError(f"only {len(possible)} of {len(z)} starting points could have led to the release, fewer than the {chains} chains: "
@@ -483,7 +491,7 @@ def _unweighted(run, z, info):
                       stacklevel=3)
     return posterior
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #1d1ef507
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #cef48a9b
 def pseudo_marginal(release: Release, model: Model | StateSpace, *, draws: int, rng: np.random.Generator, method: str = "importance",
                     particles: int | None = None, chains: int = 8, warmup: int = 500, thin: int = 1, blocks: int = 1,
                     executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
@@ -501,12 +509,15 @@ def pseudo_marginal(release: Release, model: Model | StateSpace, *, draws: int, 
     walking = dict(chains=chains, warmup=warmup, thin=thin, blocks=blocks)
     _check(release, model, method, dict(draws=draws, particles=1 if particles is None else particles) | walking)
     saved = Checkpoint(checkpoint, dict(run="pseudo_marginal", method=method, s_dp=release.s_dp.tolist(), mechanism=release.mechanism, draws=draws,
-                                        names=list(model.prior.names), particles=particles, seed=seed_state(rng),
+                                        prior=about_prior(model.prior), particles=particles, seed=seed_state(rng),
                                         walking=walking if method == "metropolis" else {}))
     likelihood = _Likelihood(release, model, particles or (64 if hasattr(model, "step") else 16))
     with tqdm(total=draws, desc="pseudo-marginal", unit=" draws", delay=2.0, disable=not progress, leave=False) as bar:
-        run = _Run(likelihood, _Journal(saved), executor, bar, dict(evaluations=0, simulations=0, fixed=particles is not None))
+        run = _Run(likelihood, _Journal(saved), executor, bar, dict(evaluations=0, simulations=0, failed=0, fixed=particles is not None))
         start, child = _locate(run, rng.spawn(1)[0]), rng.spawn(1)[0]
         draw = _importance(run, start, draws, child) if method == "importance" else _metropolis(run, start, draws, **walking, rng=child)
-    info = draw[1] | dict(method=f"pseudo-marginal, {method}", evaluations=run.tally["evaluations"], simulations=run.tally["simulations"])
+    info = draw[1] | dict(method=f"pseudo-marginal, {method}") | {name: run.tally[name] for name in ("evaluations", "simulations", "failed")}
+    if info["failed"] > 0.01 * info["simulations"]:
+        warnings.warn(f"{info['failed']:,} of {info['simulations']:,} simulations were not finite; they count as data that cannot have been released",
+                      stacklevel=2)
     return _weighted(run, draw[0], draws, info) if method == "importance" else _unweighted(run, draw[0], info)

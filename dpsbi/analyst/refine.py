@@ -5,17 +5,18 @@
 # %% auto #0
 __all__ = ['recycle', 'refine']
 
-# %% ../../nbs/analyst/40_refine.ipynb #c46de840
+# %% ../../nbs/analyst/40_refine.ipynb #e78f9e04
 import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
 
-from .importance import StudentMixture, fit_proposal, importance    # one family: weights of the same kind
+from .importance import NoWeight, StudentMixture, fit_proposal, importance    # one family: weights of the same kind
 from ..mechanisms import Release
-from ..model import Model, Prior
+from ..model import Model, Prior, check_generator, check_release
 from ..posterior import Posterior
+from ..privacy import whole
 
 # %% ../../nbs/analyst/40_refine.ipynb #ff88cd67
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
     kept = sims.log_weights > -np.inf
     return Posterior(prior.from_unconstrained(sims.z[kept]), sims.log_weights[kept], prior.names, dict(method="recycled"))
 
-# %% ../../nbs/analyst/40_refine.ipynb #949cc979
+# %% ../../nbs/analyst/40_refine.ipynb #7e0bff9a
 def refine(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator, simulations: int = 0, defensive: float = 0.1,
            executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """The exact posterior, by importance weights, from an approximate one that serves as proposal.
@@ -84,6 +85,8 @@ def refine(posterior: Posterior, release: Release, model: Model, *, rng: np.rand
     is fresh, and Pareto's k. Warns when k exceeds 0.7: then the weights rest on a few simulations, and the result is not to be
     trusted. Raises ValueError for a mechanism without density, when there is nothing to weigh, or nothing has positive weight.
     """
+    check_release(release), check_generator(rng)
+    simulations = whole("simulations", simulations, 0)
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), so nothing can be weighed: the neural posterior stands as it is")
     if tuple(posterior.names) != tuple(model.prior.names):
@@ -98,13 +101,17 @@ def refine(posterior: Posterior, release: Release, model: Model, *, rng: np.rand
                                executor=executor, progress=progress, checkpoint=checkpoint)
     parts = [part for part in (recycled, fresh) if part is not None]
     if not parts:
-        raise ValueError("there is nothing to weigh: this posterior brings no simulations (or none of positive weight); ask for fresh ones, "
+        raise NoWeight("there is nothing to weigh: this posterior brings no simulations (or none of positive weight); ask for fresh ones, "
                          "refine(..., simulations=10_000)")
     theta, log_weights = _pool(parts)
     info = dict(method="refined", of=posterior.info.get("method", "unknown"), recycled_ess=recycled.ess if recycled else 0.0,
-                fresh_ess=fresh.ess if fresh else 0.0, fresh_simulations=simulations)
+                fresh_ess=fresh.ess if fresh else 0.0, fresh_simulations=simulations,
+                simulations=simulations, failed=fresh.info["failed"] if fresh else 0)
     result = Posterior(theta, log_weights, model.prior.names, info)
     info["pareto_k"] = float(result.pareto_k)
+    if info["failed"] > 0.01 * simulations:
+        warnings.warn(f"{info['failed']:,} of {simulations:,} simulations were not finite, or could not have been released at all; they have weight zero",
+                      stacklevel=2)
     if result.pareto_k > 0.7:
         warnings.warn(f"Pareto k is {result.pareto_k:.2f}, above 0.7, with an effective sample size of {result.ess:.0f}: the weights rest on a few "
                       "simulations, and the result is not to be trusted; ask for more simulations, or for a better fit", stacklevel=2)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORCE', 'PriorProposal', 'KernelProposal', 'MechanismKernel', 'DistanceKernel', 'smc_abc']
 
-# %% ../../nbs/analyst/33_smc_abc.ipynb #8c721ee9
+# %% ../../nbs/analyst/33_smc_abc.ipynb #445124a7
 import math
 import warnings
 from concurrent.futures import Executor
@@ -16,8 +16,9 @@ from scipy import special, stats
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, batch_sizes, in_order, private_batch, seed_state, simulate
+from ..model import Checkpoint, Model, about_prior, batch_sizes, check_release, in_order, private_batch, seed_state, simulate
 from ..posterior import Posterior, kish
+from ..privacy import whole
 
 # %% ../../nbs/analyst/33_smc_abc.ipynb #9b71ffed
 def _log_prior(prior, z):
@@ -252,7 +253,7 @@ def _collect(run, proposal, level, draws, population, limit, floor):
         n = int(min(max(forecast, population), len(log_w) * 4, 200_000, limit - run.simulations))
     return np.concatenate(z), np.concatenate(log_weights), ess
 
-# %% ../../nbs/analyst/33_smc_abc.ipynb #aeabb24f
+# %% ../../nbs/analyst/33_smc_abc.ipynb #241c9907
 def smc_abc(release: Release, model: Model, *, draws: int, rng: np.random.Generator, kernel: str = "mechanism",
             population: int = 1000, keep: float = 0.2, spread: float = 1.0, defensive: float = 0.1,
             tolerance: float = 0.0, scale=None,
@@ -275,7 +276,7 @@ def smc_abc(release: Release, model: Model, *, draws: int, rng: np.random.Genera
     scale = _scale(scale, release)
     saved = Checkpoint(checkpoint, dict(method="smc_abc", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, kernel=kernel,
                                         settings=how, scale=None if scale is None else scale.tolist(),
-                                        names=list(model.prior.names), seed=seed_state(rng)))
+                                        prior=about_prior(model.prior), seed=seed_state(rng)))
     chosen = MechanismKernel() if kernel == "mechanism" else DistanceKernel(release.s_dp, float(tolerance), scale)
     with tqdm(desc="SMC-ABC", unit=" simulations", delay=2.0, disable=not progress, leave=False) as bar:
         run = _Run(release, model, chosen, rng, executor, saved, bar)
@@ -284,9 +285,10 @@ def smc_abc(release: Release, model: Model, *, draws: int, rng: np.random.Genera
         z, log_weights, ess = _collect(run, proposal, level, draws, population, max_simulations, min_acceptance)
     return _posterior(run, z, log_weights, ess, level, draws, history)
 
-# %% ../../nbs/analyst/33_smc_abc.ipynb #98bc26ee
+# %% ../../nbs/analyst/33_smc_abc.ipynb #5cc07e39
 def _checked(release, kernel, draws, population, keep, spread, defensive, tolerance, max_simulations, max_populations) -> dict:
     "The settings that the result depends on; ValueError for those that make no sense."
+    check_release(release)
     if kernel not in ("mechanism", "distance"):
         raise ValueError(f"kernel must be 'mechanism' or 'distance', not {kernel!r}")
     if kernel == "mechanism" and not hasattr(release.mechanism, "log_prob"):
@@ -294,8 +296,7 @@ def _checked(release, kernel, draws, population, keep, spread, defensive, tolera
                          "which only samples from it")
     for name, value, least in (("draws", draws, 1), ("population", population, 10), ("max_populations", max_populations, 1),
                                ("max_simulations", max_simulations, 2 * population)):
-        if value != int(value) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
+        whole(name, value, least, most=None if name == "max_simulations" else 10**8)
     for name, value, inside in (("keep", keep, 0 < keep < 1), ("defensive", defensive, 0 < defensive < 1),
                                 ("spread", spread, 0 < spread < np.inf), ("tolerance", tolerance, 0 <= tolerance < np.inf)):
         if not inside:

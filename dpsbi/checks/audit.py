@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['lowest_bit', 'clopper_pearson', 'Audit', 'audit', 'worst_pair']
 
-# %% ../../nbs/checks/51_audit.ipynb #d72a664e
+# %% ../../nbs/checks/51_audit.ipynb #662f5cf1
 import math
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 from tqdm import tqdm
 
-from ..model import batch_sizes, in_order
+from ..model import in_order
 
 # %% ../../nbs/checks/51_audit.ipynb #45ca20b5
 def lowest_bit(x: np.ndarray) -> np.ndarray:

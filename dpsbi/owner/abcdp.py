@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NothingAccepted', 'simulate_pool', 'abcdp', 'synthetic', 'plan', 'largest_count', 'replay']
 
-# %% ../../nbs/owner/21_abcdp.ipynb #9dcc5f3c
+# %% ../../nbs/owner/21_abcdp.ipynb #a325a92a
 import time
 import warnings
 from concurrent.futures import Executor
@@ -16,12 +16,12 @@ from itertools import chain
 import numpy as np
 from tqdm import tqdm
 
-from ..model import Checkpoint, Model, batch_sizes, in_order, seed_state
-from .svt import NoisySmallest, Private, SparseVector, _whole
+from ..model import Checkpoint, Model, about_prior, batch_sizes, check_generator, in_order, seed_state, simulated
+from .svt import NoisySmallest, Private, SparseVector
 from ..posterior import Posterior, systematic
-from ..privacy import Cost, Ledger
+from ..privacy import Cost, Ledger, numeric, whole
 
-# %% ../../nbs/owner/21_abcdp.ipynb #196e2a35
+# %% ../../nbs/owner/21_abcdp.ipynb #69a429b1
 class NothingAccepted(ValueError):
     "No draw was accepted. The run was paid for and settled; `cost` is what it used."
 
@@ -33,21 +33,18 @@ class NothingAccepted(ValueError):
 def _simulate(model: Model, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     "One public batch: theta (B, d) from the prior and data sets (B, …)."
     theta = np.asarray(model.prior.sample(size, rng), float)
-    y = np.asarray(model.simulate(theta, rng))
-    if y.ndim == 0 or len(y) != size:
-        raise ValueError(f"simulate must return one data set per row of theta: given {theta.shape}, it returned shape {y.shape}")
-    return theta, y
+    return theta, numeric(simulated(model, theta, rng), "the simulated data sets")
 
 
 def _tasks(model, simulations, rng):
     sizes = batch_sizes(simulations)
     return ((model, size, child) for size, child in zip(sizes, rng.spawn(len(sizes))))
 
-# %% ../../nbs/owner/21_abcdp.ipynb #06e4a1e0
+# %% ../../nbs/owner/21_abcdp.ipynb #fe758179
 def simulate_pool(model: Model, simulations: int, *, rng: np.random.Generator, executor: Executor | None = None,
                   progress: bool = True, checkpoint=None) -> tuple[np.ndarray, np.ndarray]:
     "Public: theta (T, d) from the prior and data sets (T, …). checkpoint: a path; a killed run resumes to the same result."
-    fingerprint = dict(method="simulate_pool", simulations=simulations, names=list(model.prior.names), seed=seed_state(rng))
+    fingerprint = dict(method="simulate_pool", simulations=simulations, prior=about_prior(model.prior), seed=seed_state(rng))
     saved = Checkpoint(checkpoint, fingerprint)
     done, last, tasks = saved.load(), time.monotonic(), list(_tasks(model, simulations, rng))
     theta, y, first = ([], [], 0) if done is None else ([done["theta"]], [done["y"]], int(done["batches"]))
@@ -88,7 +85,7 @@ def _check_public(x, distance, y) -> None:
         raise ValueError("the distance between two finite simulated data sets is NaN or infinite; define it where it is 0/0. "
                          "Nothing was spent")
 
-# %% ../../nbs/owner/21_abcdp.ipynb #c268918f
+# %% ../../nbs/owner/21_abcdp.ipynb #15a4c467
 def abcdp(x, model: Model, distance, *, threshold: float | None = None, count: int, epsilon: float, ledger: Ledger,
           rng: np.random.Generator, resample: bool = False, budget: str = "optimal", simulations: int = 10_000,
           selection: str = "svt", noise: str | None = None, delta: float = 0.0, pool=None, source=None, label: str = "ABCDP",
@@ -104,8 +101,9 @@ def abcdp(x, model: Model, distance, *, threshold: float | None = None, count: i
     accepted draws, equally weighted, with names; info holds arguments and the cost. Raises BudgetError, before a record is read,
     for what the ledger cannot pay; NothingAccepted (settled); ValueError for bad arguments. Source: ABCDP, Algorithm 1.
     """
-    simulations = _whole("simulations", simulations if pool is None else len(pool[0]))
-    run = _make_plan(distance.sensitivity, threshold, _whole("count", count), epsilon, delta, resample, budget, noise, selection,
+    check_generator(rng)
+    simulations = whole("simulations", simulations if pool is None else len(pool[0]))
+    run = _make_plan(distance.sensitivity, threshold, whole("count", count), epsilon, delta, resample, budget, noise, selection,
                      simulations)
     cost, source = run.cost(delta), source or Private()
     pay = partial(ledger.spend, cost, label, getattr(distance, "neighbours", None), getattr(distance, "unit", None))
@@ -140,9 +138,9 @@ def _stream(model, simulations, rng, executor, pool):
         yield theta[start:start + size], y[start:start + size]
         start += size
 
-# %% ../../nbs/owner/21_abcdp.ipynb #ff90cc12
+# %% ../../nbs/owner/21_abcdp.ipynb #4f65f467
 def _measured(distance, x, batches, bar):
-    "(theta, distances) batch by batch: CONFIDENTIAL. +inf where a (public) simulation is not finite."
+    "(theta, distances, whether the public simulation is finite) batch by batch: the distances are CONFIDENTIAL, +inf where it is not."
     measure = distance.at(x) if hasattr(distance, "at") else lambda y: distance.between(x, y)
     for theta, y in batches:
         good = np.isfinite(y).all(axis=tuple(range(1, y.ndim)))
@@ -150,13 +148,13 @@ def _measured(distance, x, batches, bar):
         if good.any():
             d[good] = measure(y[good])
         bar.update(len(y))
-        yield theta, d
+        yield theta, d, good
 
 
 def _below(run: SparseVector, batches, threshold, source, delta) -> tuple[np.ndarray, Cost]:
     "The accepted theta, and what was used."
     state, accepted = run.begin(source), []
-    for theta, d in batches:
+    for theta, d, _ in batches:
         state, hits = run.extend(state, d, threshold, source)
         accepted.append(theta[hits])
         if state.accepts >= run.count:
@@ -166,7 +164,9 @@ def _below(run: SparseVector, batches, threshold, source, delta) -> tuple[np.nda
 
 def _smallest(run: NoisySmallest, batches, threshold, source, delta) -> tuple[np.ndarray, Cost]:
     "The chosen theta, and what was used: all."
-    theta, d = (np.concatenate(parts) for parts in zip(*batches))
+    theta, d, good = (np.concatenate(parts) for parts in zip(*batches))
+    if good.sum() < run.count:                          # public: which simulations failed does not depend on the records
+        raise ValueError(f"only {good.sum()} simulations are finite, fewer than the {run.count} to choose from them: mend the simulator, or ask for fewer draws")
     return theta[run.run(d, source)], run.cost(delta)
 
 # %% ../../nbs/owner/21_abcdp.ipynb #8539a199
@@ -186,10 +186,10 @@ def _posterior(theta, model, used, ledger, source, about) -> Posterior:
     info = dict(**about, epsilon=used.epsilon, delta=used.delta, complete=len(theta) >= count, private=bool(source.private))
     return Posterior(theta, None, model.prior.names, info)
 
-# %% ../../nbs/owner/21_abcdp.ipynb #69c6621d
+# %% ../../nbs/owner/21_abcdp.ipynb #7fb4d7e3
 def synthetic(posterior: Posterior, model: Model, size: int, *, rng: np.random.Generator) -> np.ndarray:
     "Data sets (size, …) simulated at draws from the posterior: post-processing, as private as the posterior, at no further cost."
-    theta = posterior.theta[systematic(posterior.weights, _whole("size", size), rng)]
+    theta = posterior.theta[systematic(posterior.weights, whole("size", size), rng)]
     return np.asarray(model.simulate(theta, rng))
 
 # %% ../../nbs/owner/21_abcdp.ipynb #211f4765
@@ -229,7 +229,7 @@ def largest_count(sensitivity: float, epsilon: float, gap: float, flip: float = 
         low, high = (middle, high) if fine(middle) else (low, middle)
     return low
 
-# %% ../../nbs/owner/21_abcdp.ipynb #ba0560f4
+# %% ../../nbs/owner/21_abcdp.ipynb #314d4579
 def _noise(noise: str, scale: float, size, rng) -> np.ndarray:
     if noise == "exponential":
         return -rng.exponential(scale, size)
@@ -257,7 +257,7 @@ def replay(distances, threshold, plan, *, rng: np.random.Generator) -> np.ndarra
         return accepted
     gaps = d - np.reshape(threshold, (-1, 1))
     if not isinstance(plan, SparseVector):
-        return _first(gaps <= 0, _whole("plan", plan))
+        return _first(gaps <= 0, whole("plan", plan))
     noisy = gaps - plan.offset + _noise(plan.noise, plan.b_query, d.shape, rng)
     m = _noise(plan.noise, plan.b_threshold, (len(d), plan.count if plan.resample else 1), rng)
     return _resampled(noisy, m) if plan.resample else _first(noisy <= m, plan.count)
