@@ -1115,7 +1115,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                'dpsbi.privacy.identity': ('privacy.html#identity', 'dpsbi/privacy.py'),
                                'dpsbi.privacy.numeric': ('privacy.html#numeric', 'dpsbi/privacy.py'),
                                'dpsbi.privacy.read_arrays': ('privacy.html#read_arrays', 'dpsbi/privacy.py'),
-                               'dpsbi.privacy.whole': ('privacy.html#whole', 'dpsbi/privacy.py'),
+                               'dpsbi.privacy.whole_number': ('privacy.html#whole_number', 'dpsbi/privacy.py'),
                                'dpsbi.privacy.write_atomically': ('privacy.html#write_atomically', 'dpsbi/privacy.py')},
             'dpsbi.rqmc': { 'dpsbi.rqmc._base': ('rqmc.html#_base', 'dpsbi/rqmc.py'),
                             'dpsbi.rqmc._check': ('rqmc.html#_check', 'dpsbi/rqmc.py'),

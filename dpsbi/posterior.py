@@ -6,7 +6,7 @@
 __all__ = ['MARKS', 'COLOURS', 'INK', 'normalise', 'weighted_mean', 'kish', 'tail_index', 'weighted_quantile', 'systematic',
            'Posterior', 'pack', 'unpack', 'smooth', 'heights', 'corner']
 
-# %% ../nbs/03_posterior.ipynb #86b0a78b
+# %% ../nbs/03_posterior.ipynb #39c8909f
 import io
 import json
 import warnings
@@ -18,7 +18,7 @@ from typing import Callable
 import numpy as np
 from scipy.special import logsumexp
 
-from .privacy import read_arrays, whole, write_atomically
+from .privacy import read_arrays, whole_number, write_atomically
 
 # %% ../nbs/03_posterior.ipynb #5c1412d0
 def normalise(log_weights) -> np.ndarray:
@@ -147,7 +147,7 @@ def _info(info, n: int, weighted: bool) -> dict:
         raise ValueError("draws of Markov chains carry equal weights: leave out log_weights, or info['chains']")
     return info
 
-# %% ../nbs/03_posterior.ipynb #34ad8eff
+# %% ../nbs/03_posterior.ipynb #a5ced13b
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
     """Weighted draws from a posterior: theta (n, d) with log_weights (n,), unnormalised allowed.
@@ -240,7 +240,7 @@ class Posterior:
 
     def resample(self, n: int, rng: np.random.Generator) -> "Posterior":
         "n draws of equal weight, by systematic resampling in random order; info keeps all but the chains."
-        n = whole("n", n)
+        n = whole_number("n", n)
         info = {key: value for key, value in self.info.items() if key != "chains"}
         return Posterior(self.theta[systematic(self.weights, int(n), rng)], None, self.names, info, density=self.density)
 

@@ -94,3 +94,13 @@ def test_refusals():
     with pytest.raises(FloatingPointError):
         fit(draw, (np.full((5, 2), np.nan), np.zeros((5, 1))), rng=np.random.default_rng(0), flow=SMALL, steps=3, progress=False)
     assert PRESETS["paper"] == Shape(8, 50, 2, 10, 5.0)
+
+
+def test_where_the_first_steps_only_harm_training_goes_back_to_the_start_with_smaller_ones():
+    g = np.random.default_rng(1)
+    few, held_out = (g.normal(size=(40, 2)), g.normal(size=(40, 1))), (g.normal(size=(2000, 2)), g.normal(size=(2000, 1)))     # nothing to learn but noise
+    scaling = fit_scaling(*held_out)
+    once = fit(lambda g: few, held_out, rng=np.random.default_rng(2), scaling=scaling, steps=400, every=10, patience=3, learning_rate=0.05, progress=False)
+    assert once.steps[0] == 0 and once.best <= once.held_out[0]
+    first = once.held_out[1:4] - once.held_out[0]                 # three checks, all worse: back to the start
+    assert once.steps[-1] >= 60 and (first > 0).all() and once.held_out[4] - once.held_out[0] < first[0] / 2

@@ -1,9 +1,12 @@
 """Sequential private likelihood estimation: what holds whatever the data, in a few seconds."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import special, stats
+from threadpoolctl import threadpool_limits
 
-from dpsbi.analyst.sple import Kernel, Triangular, bounded, cell, continuous_noise, fit_kernel, fit_log_mean, grid_step, polynomial, sple
+from dpsbi.analyst.sple import Kernel, Triangular, bounded, cell, continuous_noise, fit_kernel, fit_log_mean, grid_step, polynomial, sple, weighed
 from dpsbi.analyst.sppe import Training
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Laplace, Release
 from dpsbi.model import Model
@@ -102,3 +105,20 @@ def test_bad_input():
             run(**more)
     with pytest.raises(ValueError):
         run(Model(MODEL.prior, lambda theta, rng: theta * np.nan))
+
+
+def test_with_many_values_the_first_layer_leaves_products_out():
+    g = np.random.default_rng(1)
+    x, u = g.normal(size=(500, 20)), g.normal(size=(500, 5))
+    assert [Triangular.fit(x, u, simulations=n).degree for n in (500, 1000, 2000)] == [0, 1, 2]
+
+
+def test_weights_do_not_speak_where_nothing_could_have_been_released(posterior):
+    sims = posterior.simulations
+    mute = replace(sims, log_eta=np.full(len(sims), -np.inf))
+    assert weighed(posterior.likelihood, mute) is posterior.likelihood
+
+
+def test_a_seed_fixes_the_result_on_any_number_of_threads(posterior):
+    with threadpool_limits(2):
+        assert np.array_equal(sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY).theta, posterior.theta)

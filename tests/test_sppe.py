@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+from threadpoolctl import threadpool_limits
 
 from dpsbi import mechanisms
 from dpsbi.analyst.sppe import CORRECTIONS, Estimator, Pairs, Training, amortise, sppe, temper
@@ -96,3 +97,12 @@ def test_an_estimator_answers_many_releases_at_once():
     one_by_one = [estimator.log_prob(theta[k:k + 1], s_dp[k])[0] for k in range(3)]
     assert np.allclose(estimator.log_prob(theta, s_dp), one_by_one)
     assert isinstance(estimator, Estimator)
+
+
+def test_a_seed_fixes_the_result_on_any_number_of_threads():
+    release, model = shares(Laplace(2.0), [9.5, 21, 22])
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            found.append(sppe(release, model, rng=np.random.default_rng(1), **TINY).theta)
+    assert np.array_equal(*found)

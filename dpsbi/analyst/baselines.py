@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SufficientStatistics', 'naive', 'confidential', 'gibbs_ss']
 
-# %% ../../nbs/analyst/36_baselines.ipynb #90dea469
+# %% ../../nbs/analyst/36_baselines.ipynb #95bd4db0
 import math
 import warnings
 from concurrent.futures import Executor
@@ -18,7 +18,7 @@ from .da_mcmc import GROUP, _rhat
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
 from ..model import Checkpoint, Model, batch_sizes, check_generator, check_release, in_order, query_values, seed_state
 from ..posterior import Posterior
-from ..privacy import Query, identity, whole
+from ..privacy import Query, identity, whole_number
 
 # %% ../../nbs/analyst/36_baselines.ipynb #388b7ac5
 class SufficientStatistics(Protocol):
@@ -41,10 +41,10 @@ def _scales(values: np.ndarray) -> np.ndarray:
     mad = np.where(mad > 0, mad, values.std(axis=0))
     return np.where(mad > 0, mad, 1.0)
 
-# %% ../../nbs/analyst/36_baselines.ipynb #a19dd5dc
+# %% ../../nbs/analyst/36_baselines.ipynb #227262a9
 def _nearest(s, query, model, draws, simulations, rng, executor, progress, method) -> Posterior:
     "The parameters of the simulations whose query values (less a smooth sensitivity, if there is one) come nearest to s (r,)."
-    simulations = 100 * draws if simulations is None else whole("simulations", simulations)
+    simulations = 100 * draws if simulations is None else whole_number("simulations", simulations)
     if simulations < draws:
         raise ValueError(f"simulations must be at least draws = {draws}, which are the nearest of them, not {simulations}")
     sampler, rest = rng.spawn(2)
@@ -67,10 +67,10 @@ def _nearest(s, query, model, draws, simulations, rng, executor, progress, metho
                 exact=tolerance == 0)
     return Posterior(theta[kept], None, model.prior.names, info)
 
-# %% ../../nbs/analyst/36_baselines.ipynb #c8d2ceef
+# %% ../../nbs/analyst/36_baselines.ipynb #b584143f
 def _given(s, query, model, draws, simulations, rng, executor, progress, method) -> Posterior:
     "Draws of the posterior given that the query's value is s (r,): by the model's own update, or by the nearest simulations."
-    draws = whole("draws", draws)
+    draws = whole_number("draws", draws)
     check_generator(rng)
     if not hasattr(model, "update"):
         return _nearest(s, query, model, draws, simulations, rng, executor, progress, method)
@@ -161,11 +161,11 @@ def _group(release, model, chains, sweeps, warmup, thin, rng) -> np.ndarray:
             kept[:, (sweep - warmup) // thin] = theta
     return kept
 
-# %% ../../nbs/analyst/36_baselines.ipynb #5c92b735
+# %% ../../nbs/analyst/36_baselines.ipynb #4dad82a7
 def _refuse(release, draws, chains, warmup, thin) -> None:
     check_release(release)
     for name, value, least in (("draws", draws, 1), ("chains", chains, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
-        whole(name, value, least)
+        whole_number(name, value, least)
     if not isinstance(release.mechanism, (Laplace, Gaussian)):
         raise ValueError("gibbs_ss needs noise that is a scale mixture of normals, Laplace or Gaussian, not "
                          f"{type(release.mechanism).__name__}; for any other use importance() or da_mcmc(), which are exact")

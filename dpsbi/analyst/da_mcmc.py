@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GROUP', 'LatentRecords', 'da_mcmc']
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #7069c3fc
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #3a9c99b0
 import math
 import warnings
 from concurrent.futures import Executor
@@ -18,7 +18,7 @@ from tqdm import tqdm
 from ..mechanisms import Release
 from ..model import Checkpoint, check_release, in_order, seed_state
 from ..posterior import Posterior, _arviz
-from ..privacy import whole
+from ..privacy import whole_number
 
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #20feb957
 class LatentRecords(Protocol):
@@ -140,7 +140,7 @@ def _check_moves(latent, moves):
         raise ValueError("a latent model offers carry and log_prior together, or neither: with one of them nothing can move")
     return int(moves) if all(offered) else 0
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #f9b07d7c
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #d5fa9c67
 GROUP = 64  # chains that run side by side in one task; fixed, so that results depend on no executor
 
 
@@ -157,7 +157,7 @@ def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: n
     """
     check_release(release)
     for name, value in dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves).items():
-        whole(name, value, 0 if name in ("warmup", "moves") else 1)
+        whole_number(name, value, 0 if name in ("warmup", "moves") else 1)
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which data augmentation needs")
     sweeps, moves = math.ceil(draws / chains) * thin, _check_moves(latent_model, moves)

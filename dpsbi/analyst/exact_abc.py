@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['exact_abc']
 
-# %% ../../nbs/analyst/30_exact_abc.ipynb #11cf614c
+# %% ../../nbs/analyst/30_exact_abc.ipynb #cc4a81ea
 import math
 import time
 import warnings
@@ -17,7 +17,7 @@ from tqdm import tqdm
 from ..mechanisms import Release
 from ..model import MAX_BATCH, Checkpoint, Model, about_prior, check_release, in_order, mechanism_log_prob, query_values, seed_state
 from ..posterior import Posterior
-from ..privacy import whole
+from ..privacy import whole_number
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225
 def _accept(log_ratio, control, rng):
@@ -66,7 +66,7 @@ def _log_bound(release):
         raise ValueError("the mechanism could not have released this s_dp from any data (is it off the mechanism's grid or range?)")
     return bound
 
-# %% ../../nbs/analyst/30_exact_abc.ipynb #da065be6
+# %% ../../nbs/analyst/30_exact_abc.ipynb #bc10bf6e
 def exact_abc(release: Release, model: Model, *, draws: int, rng: np.random.Generator, proposal=None, control: float = 1.0,
               max_simulations: int | None = None, executor: Executor | None = None, progress: bool = True,
               checkpoint=None) -> Posterior:
@@ -79,9 +79,9 @@ def exact_abc(release: Release, model: Model, *, draws: int, rng: np.random.Gene
     when nothing was accepted, when the density has no bound, or for bad arguments; warns when fewer draws than wanted came.
     """
     check_release(release)
-    draws = whole("draws", draws)
+    draws = whole_number("draws", draws)
     if max_simulations is not None:
-        max_simulations = whole("max_simulations", max_simulations, most=None)
+        max_simulations = whole_number("max_simulations", max_simulations, most=None)
     if not 0 < control <= 1:
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior

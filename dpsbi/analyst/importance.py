@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DEGREES', 'StudentMixture', 'fit_proposal', 'importance', 'NoWeight']
 
-# %% ../../nbs/analyst/31_importance.ipynb #597799b7
+# %% ../../nbs/analyst/31_importance.ipynb #74a06b2f
 import math
 import warnings
 from concurrent.futures import Executor
@@ -18,7 +18,7 @@ from tqdm import tqdm
 from ..mechanisms import Release
 from ..model import Checkpoint, Model, about_prior, check_release, seed_state, simulate
 from ..posterior import Posterior, kish
-from ..privacy import whole
+from ..privacy import whole_number
 
 # %% ../../nbs/analyst/31_importance.ipynb #229c24b6
 DEGREES = 5.0
@@ -213,7 +213,7 @@ def importance(release: Release, model: Model, *, rng: np.random.Generator, roun
                 break
     return _posterior(run, history, target_ess, model)
 
-# %% ../../nbs/analyst/31_importance.ipynb #c4479f00
+# %% ../../nbs/analyst/31_importance.ipynb #0d7b7c29
 class NoWeight(ValueError):
     "Nothing that was simulated could have been released as s_dp."
 
@@ -221,7 +221,7 @@ class NoWeight(ValueError):
 def _check(release, rounds, simulations, defensive):
     check_release(release)
     for name, value in dict(rounds=rounds, simulations=simulations).items():
-        whole(name, value)
+        whole_number(name, value)
     if not 0 <= defensive < 1:
         raise ValueError(f"defensive must lie in [0, 1), not {defensive}")
     if not hasattr(release.mechanism, "log_prob"):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ROUNDS', 'FIRST', 'BELIEVED', 'LEAST', 'infer']
 
-# %% ../../nbs/analyst/41_infer.ipynb #95a1ab2e
+# %% ../../nbs/analyst/41_infer.ipynb #eac8a343
 import math
 import warnings
 from concurrent.futures import Executor
@@ -20,7 +20,7 @@ from .refine import _pool, refine
 from ..mechanisms import Release
 from ..model import Model, check_generator, check_release
 from ..posterior import Posterior
-from ..privacy import whole
+from ..privacy import whole_number
 
 # %% ../../nbs/analyst/41_infer.ipynb #1d07c75e
 ROUNDS, FIRST = 10, 1000      # the first attempt, and the neural one: the budget of the SPPE/SPLE paper
@@ -68,7 +68,7 @@ def _neural(release, model, simulations, checkpoint, options, rng):
     return sppe(release, model, rng=rng, rounds=ROUNDS, simulations=max(simulations // ROUNDS, 100),
                 checkpoint=_part(checkpoint, "sppe"), **options)
 
-# %% ../../nbs/analyst/41_infer.ipynb #c47ac400
+# %% ../../nbs/analyst/41_infer.ipynb #3a6115cc
 def infer(release: Release, model: Model, *, rng: np.random.Generator, target_ess: float = 2000, max_simulations: int = 200_000,
           neural: dict | None = None, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """The posterior of the model's parameters given a release, by the cheapest engine that delivers.
@@ -79,7 +79,7 @@ def infer(release: Release, model: Model, *, rng: np.random.Generator, target_es
     Warns when it is worth less than the target, or not exact. Raises ValueError for bad arguments, and where no engine finds anything.
     """
     check_release(release), check_generator(rng)
-    max_simulations = whole("max_simulations", max_simulations, 1000, most=None)
+    max_simulations = whole_number("max_simulations", max_simulations, 1000, most=None)
     if not target_ess > 0:
         raise ValueError(f"target_ess must be positive, not {target_ess}")
     options, history, children = dict(executor=executor, progress=progress), [], rng.spawn(4)

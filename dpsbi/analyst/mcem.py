@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BLOCK', 'NETS', 'EPS', 'Z', 'LEAST_ESS', 'CONVERGED', 'STAGES', 'Latent', 'Fit', 'mcem']
 
-# %% ../../nbs/analyst/32_mcem.ipynb #de05ed08
+# %% ../../nbs/analyst/32_mcem.ipynb #3a47718a
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from ..mechanisms import Release
 from ..model import batch_sizes, check_generator, in_order
-from ..privacy import _positive, whole
+from ..privacy import _positive, whole_number
 from ..rqmc import points
 
 # %% ../../nbs/analyst/32_mcem.ipynb #05806eb2
@@ -373,7 +373,7 @@ class Fit:
         return pd.DataFrame({"estimate": self.theta, "standard error": self.standard_errors, f"{level:.0%} from": low, "to": high,
                              "Monte Carlo error": self.monte_carlo_errors}, index=list(self.names))
 
-# %% ../../nbs/analyst/32_mcem.ipynb #bc22a92a
+# %% ../../nbs/analyst/32_mcem.ipynb #6fe29ebf
 def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, schedule: str = "ascent", tolerance: float = 1e-4,
          simulations: int = 1000, max_simulations: int = 2**20, stages=STAGES, final_simulations: int | None = None,
          max_iterations: int = 500, rqmc: bool | None = None, newton: bool = True, executor: Executor | None = None,
@@ -393,17 +393,17 @@ def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, 
     if rqmc and not hasattr(latent, "transform"):
         raise ValueError("rqmc=True needs a latent model with transform(u, theta), values of the query from uniforms")
     if final_simulations is not None:
-        final_simulations = whole("final_simulations", final_simulations)
+        final_simulations = whole_number("final_simulations", final_simulations)
     e_step = _EStep(release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc), executor)
     if schedule == "ascent":
-        sizes = whole("simulations", simulations), whole("max_simulations", max_simulations)
+        sizes = whole_number("simulations", simulations), whole_number("max_simulations", max_simulations)
         iterations = _ascent(e_step, theta, bounds, *sizes, _positive("tolerance", tolerance))
     elif schedule == "stages" and len(stages):
-        pairs = [(_positive("tolerance of a stage", tol), whole("draws of a stage", n)) for tol, n in stages]
+        pairs = [(_positive("tolerance of a stage", tol), whole_number("draws of a stage", n)) for tol, n in stages]
         iterations = _staged(e_step, theta, bounds, pairs)
     else:
         raise ValueError(f"schedule must be 'ascent' or 'stages' (with at least one pair in stages), not {schedule!r}")
-    steps, message = _iterate(iterations, whole("max_iterations", max_iterations), progress)
+    steps, message = _iterate(iterations, whole_number("max_iterations", max_iterations), progress)
     n = max(100_000, steps[-1].simulations) if final_simulations is None else final_simulations
     fit = _finish(e_step, theta, steps, message, n, bounds, newton)
     if not (fit.converged and fit.interior):

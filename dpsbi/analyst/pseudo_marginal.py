@@ -6,7 +6,7 @@
 __all__ = ['MOST_HALVINGS', 'TAIL', 'CLOUD', 'METHODS', 'DEFENSIVE', 'SCOUTS', 'SIGMA', 'LEAST', 'MOST', 'ROUNDS', 'SEGMENT',
            'GROUP', 'StateSpace', 'log_likelihood', 'pseudo_marginal']
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #115a15b6
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #8199cbb1
 import math
 import warnings
 from concurrent.futures import Executor
@@ -22,7 +22,7 @@ from .importance import _Rounds          # one family: the rounds and proposals 
 from ..mechanisms import Release
 from ..model import Checkpoint, Model, _width, about_prior, batch_sizes, check_release, in_order, mechanism_log_prob, query_values, seed_state
 from ..posterior import Posterior, _arviz, kish
-from ..privacy import whole
+from ..privacy import whole_number
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #08399761
 class StateSpace(Protocol):
@@ -214,7 +214,7 @@ def log_likelihood(release: Release, model: Model | StateSpace, theta, *, partic
     likelihood = _Likelihood(release, model, particles, None if look_ahead else (0,) * release.s_dp.size)
     return _estimate(_guided(likelihood, theta, rng.spawn(1)[0]), theta, rng, executor)[:, 0]
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #97012156
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #a20e6922
 METHODS = ("importance", "metropolis")
 
 
@@ -223,7 +223,7 @@ def _check(release, model, method, counts):
         raise ValueError(f"method must be one of {METHODS}, not {method!r}")
     check_release(release)
     for name, value in counts.items():
-        whole(name, value, int(name != "warmup"))
+        whole_number(name, value, int(name != "warmup"))
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which the pseudo-marginal method needs")
     if hasattr(model, "step"):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['recycle', 'refine']
 
-# %% ../../nbs/analyst/40_refine.ipynb #e78f9e04
+# %% ../../nbs/analyst/40_refine.ipynb #0a7a40e8
 import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .importance import NoWeight, StudentMixture, fit_proposal, importance    # 
 from ..mechanisms import Release
 from ..model import Model, Prior, check_generator, check_release
 from ..posterior import Posterior
-from ..privacy import whole
+from ..privacy import whole_number
 
 # %% ../../nbs/analyst/40_refine.ipynb #ff88cd67
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
     kept = sims.log_weights > -np.inf
     return Posterior(prior.from_unconstrained(sims.z[kept]), sims.log_weights[kept], prior.names, dict(method="recycled"))
 
-# %% ../../nbs/analyst/40_refine.ipynb #7e0bff9a
+# %% ../../nbs/analyst/40_refine.ipynb #cd15e898
 def refine(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator, simulations: int = 0, defensive: float = 0.1,
            executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """The exact posterior, by importance weights, from an approximate one that serves as proposal.
@@ -86,7 +86,7 @@ def refine(posterior: Posterior, release: Release, model: Model, *, rng: np.rand
     trusted. Raises ValueError for a mechanism without density, when there is nothing to weigh, or nothing has positive weight.
     """
     check_release(release), check_generator(rng)
-    simulations = whole("simulations", simulations, 0)
+    simulations = whole_number("simulations", simulations, 0)
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), so nothing can be weighed: the neural posterior stands as it is")
     if tuple(posterior.names) != tuple(model.prior.names):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WALKERS', 'Support', 'fit_support', 'SpikeSlab', 'denoise', 'DenoisedPosterior', 'NoiseFree', 'noise_free', 'rnpe']
 
-# %% ../../nbs/analyst/42_rnpe.ipynb #0923ed43
+# %% ../../nbs/analyst/42_rnpe.ipynb #4777710f
 import math
 import warnings
 from concurrent.futures import Executor
@@ -20,7 +20,7 @@ from .sppe import Estimator, Simulations, Training, _simulated, _usable, log_pri
 from ..mechanisms import Release
 from ..model import Model, Prior, check_generator, check_release
 from ..posterior import Posterior, kish
-from ..privacy import Query, whole
+from ..privacy import Query, whole_number
 
 # %% ../../nbs/analyst/42_rnpe.ipynb #0e70e7bb
 @dataclass(frozen=True, eq=False)
@@ -188,21 +188,21 @@ class NoiseFree:
             return np.array([np.logaddexp.reduce(estimator.log_prob(np.tile(t, (len(v), 1)), v)) for t in np.asarray(theta, float)]) - math.log(len(v))
         return DenoisedPosterior(estimator.sample(len(v), v, rng), None, self.prior.names, info, density=density, summaries=s)
 
-# %% ../../nbs/analyst/42_rnpe.ipynb #aed53e68
+# %% ../../nbs/analyst/42_rnpe.ipynb #e1da1b4a
 def noise_free(query: Query, model: Model, *, rng: np.random.Generator, simulations: int = 10_000, flow="fast", training: Training = Training(),
                device: str = "cpu", executor: Executor | None = None, progress: bool = True, dim: int | None = None) -> NoiseFree:
     """Fit q(θ | s) and p(s) to simulations without noise, once for all releases of a query: `NoiseFree.posterior` answers for each.
 
     query: with its step where values lie on a grid. dim: the width that its values should have, if known. The rest as in `rnpe`.
     """
-    whole("simulations", simulations, 500)
+    whole_number("simulations", simulations, 500)
     if not 1 <= training.members <= training.folds or training.folds < 2:
         raise ValueError(f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}")
     sims = _simulate(query, model, simulations, dim, rng, executor, progress)
     support = fit_support(sims.s, query.step or 0.0)
     return NoiseFree(model.prior, support, *_train(sims, support, rng, training, _shape(flow), device, progress), sims.s)
 
-# %% ../../nbs/analyst/42_rnpe.ipynb #515e0a6c
+# %% ../../nbs/analyst/42_rnpe.ipynb #be6ac7fb
 def rnpe(release: Release, model: Model, *, rng: np.random.Generator, simulations: int = 10_000, draws: int = 10_000, error="mechanism", flow="fast",
          training: Training = Training(), warmup: int = 300, thin: int = 10, device: str = "cpu", executor: Executor | None = None,
          progress: bool = True) -> DenoisedPosterior:
@@ -216,7 +216,7 @@ def rnpe(release: Release, model: Model, *, rng: np.random.Generator, simulation
     simulations could have been released. Source: Ward et al. (2022), Algorithm 1.
     """
     check_release(release), check_generator(rng)
-    draws = whole("draws", draws)
+    draws = whole_number("draws", draws)
     _error(error, release, np.ones((2, release.s_dp.size)))                   # before any simulation
     learn, answer = rng.spawn(2)
     width = release.s_dp.size + (release.query.smoothness is not None)

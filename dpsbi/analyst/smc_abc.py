@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORCE', 'PriorProposal', 'KernelProposal', 'MechanismKernel', 'DistanceKernel', 'smc_abc']
 
-# %% ../../nbs/analyst/33_smc_abc.ipynb #445124a7
+# %% ../../nbs/analyst/33_smc_abc.ipynb #0c5d4ca3
 import math
 import warnings
 from concurrent.futures import Executor
@@ -18,7 +18,7 @@ from tqdm import tqdm
 from ..mechanisms import Release
 from ..model import Checkpoint, Model, about_prior, batch_sizes, check_release, in_order, private_batch, seed_state, simulate
 from ..posterior import Posterior, kish
-from ..privacy import whole
+from ..privacy import whole_number
 
 # %% ../../nbs/analyst/33_smc_abc.ipynb #9b71ffed
 def _log_prior(prior, z):
@@ -285,7 +285,7 @@ def smc_abc(release: Release, model: Model, *, draws: int, rng: np.random.Genera
         z, log_weights, ess = _collect(run, proposal, level, draws, population, max_simulations, min_acceptance)
     return _posterior(run, z, log_weights, ess, level, draws, history)
 
-# %% ../../nbs/analyst/33_smc_abc.ipynb #5cc07e39
+# %% ../../nbs/analyst/33_smc_abc.ipynb #cb5773e0
 def _checked(release, kernel, draws, population, keep, spread, defensive, tolerance, max_simulations, max_populations) -> dict:
     "The settings that the result depends on; ValueError for those that make no sense."
     check_release(release)
@@ -296,7 +296,7 @@ def _checked(release, kernel, draws, population, keep, spread, defensive, tolera
                          "which only samples from it")
     for name, value, least in (("draws", draws, 1), ("population", population, 10), ("max_populations", max_populations, 1),
                                ("max_simulations", max_simulations, 2 * population)):
-        whole(name, value, least, most=None if name == "max_simulations" else 10**8)
+        whole_number(name, value, least, most=None if name == "max_simulations" else 10**8)
     for name, value, inside in (("keep", keep, 0 < keep < 1), ("defensive", defensive, 0 < defensive < 1),
                                 ("spread", spread, 0 < spread < np.inf), ("tolerance", tolerance, 0 <= tolerance < np.inf)):
         if not inside:

@@ -7,7 +7,7 @@ __all__ = ['BOUND', 'FITS', 'WORTH', 'INFLATE', 'bounded', 'monomials', 'polynom
            'Triangular', 'grid_step', 'continuous_noise', 'cell', 'Region', 'Likelihood', 'Fit', 'fit_likelihood',
            'weighed', 'Proposal', 'sple', 'LikelihoodPosterior']
 
-# %% ../../nbs/analyst/39_sple.ipynb #6a62322e
+# %% ../../nbs/analyst/39_sple.ipynb #d6ea703f
 import math
 import warnings
 from concurrent.futures import Executor
@@ -24,7 +24,7 @@ from .sppe import NeuralPosterior, Simulations, Training, _Rounds, _simulated, _
 from ..mechanisms import Release
 from ..model import Checkpoint, Model, Prior, about_prior, check_release, seed_state, simulate
 from ..posterior import kish, systematic
-from ..privacy import whole
+from ..privacy import whole_number
 from ..rqmc import noise_draws as nested_noise
 
 # %% ../../nbs/analyst/39_sple.ipynb #494b0a74
@@ -99,7 +99,7 @@ def fit_log_mean(basis: np.ndarray, log_k: np.ndarray, log_v: np.ndarray | float
             break
     return b + top * np.r_[1.0, np.zeros(len(b) - 1)]
 
-# %% ../../nbs/analyst/39_sple.ipynb #5d6f481c
+# %% ../../nbs/analyst/39_sple.ipynb #e7997df1
 def _log_variance(basis, squares, w, ridge, iterations=12) -> np.ndarray:
     "Coefficients of log E[squares | basis] by Fisher scoring of a gamma likelihood; w (n,) sums to one."
     inverse = np.linalg.inv((basis * w[:, None]).T @ basis + ridge * np.eye(basis.shape[1]))
@@ -112,17 +112,20 @@ def _log_variance(basis, squares, w, ridge, iterations=12) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Triangular:
-    "An invertible map of releases (n, r), given parameters u (n, d), to residuals of unit variance, in order of coordinates."
+    """An invertible map of releases (n, r), given parameters u (n, d), to residuals of unit variance, in order of coordinates.
+
+    degree: 1 leaves out squares and products of the coordinates before, 0 also their products with u.
+    """
     centre: np.ndarray
     spread: np.ndarray
     mean: tuple[np.ndarray, ...]
     log_variance: tuple[np.ndarray, ...]
+    degree: int = 2
 
-    @staticmethod
-    def _bases(u, t, j):
+    def _bases(self, u, t, j):
         before = t[:, :j]
-        variance = np.concatenate([polynomial(u, 2), before, monomials(before, 2)], axis=1)
-        return np.concatenate([variance, (u[:, :, None] * before[:, None]).reshape(len(u), -1)], axis=1), variance
+        variance = np.concatenate([polynomial(u, 2), before] + [monomials(before, 2)] * (self.degree == 2), axis=1)
+        return np.concatenate([variance] + [(u[:, :, None] * before[:, None]).reshape(len(u), -1)] * (self.degree > 0), axis=1), variance
 
     def forward(self, x, u) -> tuple[np.ndarray, np.ndarray]:
         "Residuals y (n, r) and the log Jacobian (n,), at x (n, r), u (n, d)."
@@ -135,20 +138,23 @@ class Triangular:
         return out, log_det
 
     @classmethod
-    def fit(cls, x, u, ridge: float = 0.03) -> "Triangular":
-        "Fitted to releases x (n, r) at parameters u (n, d)."
+    def fit(cls, x, u, ridge: float = 0.03, simulations: int | None = None) -> "Triangular":
+        "Fitted to releases x (n, r) at parameters u (n, d), of so many different simulations (default: n): at least four for each coefficient."
         centre, spread = x.mean(0), np.maximum(x.std(0), 1e-12)
+        d, r, most = u.shape[1], x.shape[1], (simulations or len(x)) / 4
+        size = (d + 1) * (d + 2) / 2 + r + np.array([0, d * r, d * r + r * (r + 1) / 2])
+        empty = cls(centre, spread, (), (), int((size[1:] <= most).sum()))
         y, w, means, variances = (x - centre) / spread, np.full(len(x), 1 / len(x)), [], []
         t = bounded(y)
         for j in range(x.shape[1]):
-            (mean, variance), v = cls._bases(u, t, j), 1.0
+            (mean, variance), v = empty._bases(u, t, j), 1.0
             for _ in range(2):                                    # least squares, variances, weighted least squares, variances
                 ww = w / v / (w / v).sum()
                 b = np.linalg.solve((mean * ww[:, None]).T @ mean + 0.1 * ridge * np.eye(mean.shape[1]), (mean * ww[:, None]).T @ y[:, j])
                 g = _log_variance(variance, (y[:, j] - mean @ b) ** 2, w, ridge)
                 v = np.exp(np.clip(variance @ g, -20, 10))
             means.append(b), variances.append(g)
-        return cls(centre, spread, tuple(means), tuple(variances))
+        return replace(empty, mean=tuple(means), log_variance=tuple(variances))
 
 # %% ../../nbs/analyst/39_sple.ipynb #2e6ffa57
 def grid_step(mechanism) -> float:
@@ -248,7 +254,7 @@ def _pool(mechanism, s, u, kernel, draws, kind, size, rng):
     j = systematic(np.exp(log_k - special.logsumexp(log_k)), size, rng)
     return x[j], u[j // draws]
 
-# %% ../../nbs/analyst/39_sple.ipynb #0ee92b40
+# %% ../../nbs/analyst/39_sple.ipynb #47a8aae8
 def fit_likelihood(release: Release, prior: Prior, z, s, region: Region, *, rng, how: Fit = Fit(), training: Training = Training(), steps: int = 300,
                    members: int = 1, flow="fast", draws: int = 8, kind: str = "sobol", device: str = "cpu", progress: bool = True) -> Likelihood:
     "A Likelihood from simulations s (N, w) at unconstrained z (N, free), all those inside the region; steps=0: the first layer alone."
@@ -263,7 +269,7 @@ def fit_likelihood(release: Release, prior: Prior, z, s, region: Region, *, rng,
     for k, child in enumerate(rng.spawn(members)):
         out = np.arange(len(z)) % training.folds == k
         pool = lambda rows, g, size: _pool(mechanism, s[rows], u[rows], kernel, draws, kind, size, g)
-        layer = Triangular.fit(*pool(~out, child, 2 * how.pairs)) if how.layer else None
+        layer = Triangular.fit(*pool(~out, child, 2 * how.pairs), simulations=int((~out).sum())) if how.layer else None
         through = lambda x, c: (x if layer is None else layer.forward(x, c)[0], c)
         trained = None if steps == 0 else fit(lambda g: through(*pool(~out, g, how.pairs)), through(*pool(out, child, how.pairs // 2)), rng=child, flow=flow,
                                               steps=steps, batch=training.batch, learning_rate=training.learning_rate, patience=training.patience,
@@ -376,7 +382,7 @@ def _region(run: _Rounds, how: Fit, rng) -> Region:
     low, middle, high = np.quantile(z, [0.16, 0.5, 0.84], axis=0)
     return Region(newest, float(np.quantile(newest.log_prob(z), how.alpha)), middle, (high - low) / 2)
 
-# %% ../../nbs/analyst/39_sple.ipynb #70c6e234
+# %% ../../nbs/analyst/39_sple.ipynb #ba575143
 def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: int = 10, simulations: int = 1000, noise_draws: int = 8,
          noise: str = "sobol", flow="fast", form="local", training: Training = Training(steps=0, final_steps=200, members=2), defensive: float = 0.1,
          draws: int = 10_000, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> "LikelihoodPosterior":
@@ -388,7 +394,7 @@ def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
     path; a killed run resumes from its last round to the same result. Returns a LikelihoodPosterior: .log_prob (normalised by importance
     sampling), .likelihood, .maximum_likelihood(), .simulations with exact weights (where the mechanism has a density; the method itself
     needs none); info holds R-hat, ESS, log_evidence. Raises ValueError for input that makes no sense, or where all simulations fail.
-    A density of many values is hard to learn: with twenty it has been seen to fail without a warning; `sppe` has not.
+    A density of many values is hard to learn: with twenty, `sppe` has been seen to be much nearer to the exact posterior.
     Source: SPPE/SPLE, Algorithm 2.
     """
     check_release(release)
@@ -411,7 +417,7 @@ def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
             bar.update(simulations)
     return _finish(release, run, children[rounds], draws, options, progress)
 
-# %% ../../nbs/analyst/39_sple.ipynb #ac18efa6
+# %% ../../nbs/analyst/39_sple.ipynb #d3c43aa2
 def _simulate(release, model, z, rng, executor) -> tuple[np.ndarray, np.ndarray]:
     "Query values (n, w) and log η (n,) at z; without a density of the mechanism log η is -inf: those simulations have no exact weight."
     theta = model.prior.from_unconstrained(z)
@@ -440,7 +446,7 @@ def _next_proposal(release, run: _Rounds, rng, options) -> Proposal:
 
 def _check(rounds, simulations, noise_draws, form, defensive, draws, training, flow) -> tuple[Fit, Shape]:
     for name, value, least in (("rounds", rounds, 1), ("simulations", simulations, 200), ("noise_draws", noise_draws, 1), ("draws", draws, 1)):
-        whole(name, value, least)
+        whole_number(name, value, least)
     if not isinstance(form, Fit) and form not in FITS:
         raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
     if not 0 <= defensive < 1:
@@ -471,7 +477,7 @@ class LikelihoodPosterior(NeuralPosterior):
             warnings.warn("the maximum lies at the border of where the likelihood was learnt: the likelihood may go on rising beyond it", stacklevel=2)
         return prior.from_unconstrained(top[None])[0]
 
-# %% ../../nbs/analyst/39_sple.ipynb #1ed6f948
+# %% ../../nbs/analyst/39_sple.ipynb #533ffad5
 def _warn_if_far(release, sims: Simulations, rng) -> None:
     "A warning where s_dp lies far outside of what was released in simulation: the likelihood there is an extrapolation."
     x = release.mechanism.sample(sims.s[~np.isnan(sims.s).any(axis=1)], rng)
@@ -492,6 +498,9 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     log_evidence, sims = float(special.logsumexp(log_w) - math.log(len(log_w))), run.simulations()
     rhat = [float(arviz.rhat(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
     ess = [float(arviz.ess(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
+    if max(rhat) > 1.1:
+        warnings.warn(f"R-hat is {max(rhat):.2f}: the walkers have not mixed, and the fitted likelihood is not to be trusted; ask for more simulations per round, "
+                      "or use sppe", stacklevel=3)
     log_w = _weights(release, sims)
     _warn_if_far(release, sims, rng)
     info = dict(method="sple", rounds=len(run.z), simulations=len(sims), noise_draws=options["draws"], form=asdict(options["how"]), failed=int(

@@ -7,7 +7,7 @@ __all__ = ['INNER', 'PARTNERS', 'ENOUGH', 'SHARP', 'SHARED', 'FEW', 'SHARE', 'CO
            'Training', 'atomic_loss', 'Near', 'focus', 'log_prior', 'train', 'Proposal', 'truncated', 'NeuralPosterior',
            'Estimator', 'sppe', 'amortise']
 
-# %% ../../nbs/analyst/38_sppe.ipynb #ed8e6c9e
+# %% ../../nbs/analyst/38_sppe.ipynb #be595e1f
 import io
 import math
 import warnings
@@ -25,7 +25,7 @@ from .flows import REACH, ConditionalFlow, Ensemble, Fitted, Scaling, Shape, _sh
 from ..mechanisms import Release
 from ..model import Checkpoint, Model, Prior, about_prior, batch_sizes, check_release, in_order, query_values, seed_state, simulate
 from ..posterior import Posterior, kish, systematic
-from ..privacy import Query, read_arrays, whole, write_atomically
+from ..privacy import Query, read_arrays, whole_number, write_atomically
 from ..rqmc import noise_draws as nested_noise
 
 # %% ../../nbs/analyst/38_sppe.ipynb #5c0e5bbd
@@ -529,10 +529,10 @@ def _finish(release, model, run, rng, draws, options, progress) -> NeuralPosteri
                 best_step=[int(f.steps[np.argmin(f.held_out)]) for f in fits], held_out_loss=[f.best for f in fits])
     return Estimator(run.prior, Ensemble(tuple(f.flow for f in fits))).posterior(release, draws=draws, rng=rng, info=info, simulations=sims)
 
-# %% ../../nbs/analyst/38_sppe.ipynb #a0108378
+# %% ../../nbs/analyst/38_sppe.ipynb #90da123f
 def _check(rounds, simulations, noise_draws, correction, defensive, draws, training, flow) -> Shape:
     for name, value, least in (("rounds", rounds, 1), ("simulations", simulations, 100), ("noise_draws", noise_draws, 1), ("draws", draws, 1)):
-        whole(name, value, least)
+        whole_number(name, value, least)
     if correction not in CORRECTIONS:
         raise ValueError(f"correction must be one of {', '.join(CORRECTIONS)}, not {correction!r}")
     if not 0 <= defensive < 1:

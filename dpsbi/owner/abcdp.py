@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NothingAccepted', 'simulate_pool', 'abcdp', 'synthetic', 'plan', 'largest_count', 'replay']
 
-# %% ../../nbs/owner/21_abcdp.ipynb #a325a92a
+# %% ../../nbs/owner/21_abcdp.ipynb #568ad02e
 import time
 import warnings
 from concurrent.futures import Executor
@@ -19,7 +19,7 @@ from tqdm import tqdm
 from ..model import Checkpoint, Model, about_prior, batch_sizes, check_generator, in_order, seed_state, simulated
 from .svt import NoisySmallest, Private, SparseVector
 from ..posterior import Posterior, systematic
-from ..privacy import Cost, Ledger, numeric, whole
+from ..privacy import Cost, Ledger, numeric, whole_number
 
 # %% ../../nbs/owner/21_abcdp.ipynb #69a429b1
 class NothingAccepted(ValueError):
@@ -85,7 +85,7 @@ def _check_public(x, distance, y) -> None:
         raise ValueError("the distance between two finite simulated data sets is NaN or infinite; define it where it is 0/0. "
                          "Nothing was spent")
 
-# %% ../../nbs/owner/21_abcdp.ipynb #15a4c467
+# %% ../../nbs/owner/21_abcdp.ipynb #3aab5534
 def abcdp(x, model: Model, distance, *, threshold: float | None = None, count: int, epsilon: float, ledger: Ledger,
           rng: np.random.Generator, resample: bool = False, budget: str = "optimal", simulations: int = 10_000,
           selection: str = "svt", noise: str | None = None, delta: float = 0.0, pool=None, source=None, label: str = "ABCDP",
@@ -102,8 +102,8 @@ def abcdp(x, model: Model, distance, *, threshold: float | None = None, count: i
     for what the ledger cannot pay; NothingAccepted (settled); ValueError for bad arguments. Source: ABCDP, Algorithm 1.
     """
     check_generator(rng)
-    simulations = whole("simulations", simulations if pool is None else len(pool[0]))
-    run = _make_plan(distance.sensitivity, threshold, whole("count", count), epsilon, delta, resample, budget, noise, selection,
+    simulations = whole_number("simulations", simulations if pool is None else len(pool[0]))
+    run = _make_plan(distance.sensitivity, threshold, whole_number("count", count), epsilon, delta, resample, budget, noise, selection,
                      simulations)
     cost, source = run.cost(delta), source or Private()
     pay = partial(ledger.spend, cost, label, getattr(distance, "neighbours", None), getattr(distance, "unit", None))
@@ -186,10 +186,10 @@ def _posterior(theta, model, used, ledger, source, about) -> Posterior:
     info = dict(**about, epsilon=used.epsilon, delta=used.delta, complete=len(theta) >= count, private=bool(source.private))
     return Posterior(theta, None, model.prior.names, info)
 
-# %% ../../nbs/owner/21_abcdp.ipynb #7fb4d7e3
+# %% ../../nbs/owner/21_abcdp.ipynb #dd5d7130
 def synthetic(posterior: Posterior, model: Model, size: int, *, rng: np.random.Generator) -> np.ndarray:
     "Data sets (size, …) simulated at draws from the posterior: post-processing, as private as the posterior, at no further cost."
-    theta = posterior.theta[systematic(posterior.weights, whole("size", size), rng)]
+    theta = posterior.theta[systematic(posterior.weights, whole_number("size", size), rng)]
     return np.asarray(model.simulate(theta, rng))
 
 # %% ../../nbs/owner/21_abcdp.ipynb #211f4765
@@ -229,7 +229,7 @@ def largest_count(sensitivity: float, epsilon: float, gap: float, flip: float = 
         low, high = (middle, high) if fine(middle) else (low, middle)
     return low
 
-# %% ../../nbs/owner/21_abcdp.ipynb #314d4579
+# %% ../../nbs/owner/21_abcdp.ipynb #4a645577
 def _noise(noise: str, scale: float, size, rng) -> np.ndarray:
     if noise == "exponential":
         return -rng.exponential(scale, size)
@@ -257,7 +257,7 @@ def replay(distances, threshold, plan, *, rng: np.random.Generator) -> np.ndarra
         return accepted
     gaps = d - np.reshape(threshold, (-1, 1))
     if not isinstance(plan, SparseVector):
-        return _first(gaps <= 0, whole("plan", plan))
+        return _first(gaps <= 0, whole_number("plan", plan))
     noisy = gaps - plan.offset + _noise(plan.noise, plan.b_query, d.shape, rng)
     m = _noise(plan.noise, plan.b_threshold, (len(d), plan.count if plan.resample else 1), rng)
     return _resampled(noisy, m) if plan.resample else _first(noisy <= m, plan.count)

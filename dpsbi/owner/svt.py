@@ -6,7 +6,7 @@
 __all__ = ['STEPS', 'NOISES', 'Private', 'Seeded', 'Run', 'renyi_epsilon', 'SparseVector', 'log_pattern_probability',
            'pattern_probability', 'privacy_loss', 'worst_loss', 'NoisySmallest', 'noisy_smallest']
 
-# %% ../../nbs/owner/20_svt.ipynb #c52e2f72
+# %% ../../nbs/owner/20_svt.ipynb #9ee89268
 import math
 import warnings
 from collections import Counter
@@ -17,7 +17,7 @@ from scipy import optimize, special
 
 from ..laplace_difference import LaplaceDifference
 from ..mechanisms import _at_most, _opendp
-from ..privacy import Cost, _positive, whole
+from ..privacy import Cost, _positive, whole_number
 
 # %% ../../nbs/owner/20_svt.ipynb #288259a5
 STEPS = 2**20           # grid steps in one sensitivity
@@ -106,7 +106,7 @@ def _log_patterns(steps: int, count: int) -> float:
     k = np.arange(min(count, steps) + 1)
     return float(special.logsumexp(special.gammaln(steps + 1) - special.gammaln(k + 1) - special.gammaln(steps - k + 1)))
 
-# %% ../../nbs/owner/20_svt.ipynb #3748e2ac
+# %% ../../nbs/owner/20_svt.ipynb #e066145e
 @dataclass(frozen=True)
 class SparseVector:
     """A run of the sparse vector technique, below a threshold: accept where distance + ν <= threshold + m, stop after `count`.
@@ -128,13 +128,13 @@ class SparseVector:
     def __post_init__(self):
         for name in ("sensitivity", "b_threshold", "b_query"):
             object.__setattr__(self, name, _positive(name, getattr(self, name)))
-        object.__setattr__(self, "count", whole("count", self.count, most=None))
+        object.__setattr__(self, "count", whole_number("count", self.count, most=None))
         if self.noise not in NOISES:
             raise ValueError(f"noise must be one of {NOISES}, not {self.noise!r}")
         if self.steps is not None or self.noise == "gaussian":
             if self.steps is None:
                 raise ValueError("Gaussian noise is accounted for over a known number of comparisons: pass steps, the most")
-            object.__setattr__(self, "steps", whole("steps", self.steps, most=None))
+            object.__setattr__(self, "steps", whole_number("steps", self.steps, most=None))
         if max(self.b_threshold, self.b_query) > 2**33 * self.sensitivity:
             raise ValueError("scales above 2^33 sensitivities do not fit the noise grid, and leave nothing to see; raise epsilon")
         if self.resample and self.b_threshold >= self.b_query:
@@ -185,7 +185,7 @@ class SparseVector:
                   noise: str = "laplace", *, monotone: bool = False, delta: float = 0.0,
                   steps: int | None = None) -> "SparseVector":
         "The smallest scales with cost at most (ε, δ): in the ratio of the optimal split, or of the paper (b, 2b)."
-        count, epsilon, sensitivity = whole("count", count, most=None), _positive("epsilon", epsilon), _positive("sensitivity", sensitivity)
+        count, epsilon, sensitivity = whole_number("count", count, most=None), _positive("epsilon", epsilon), _positive("sensitivity", sensitivity)
         if budget not in ("optimal", "paper"):
             raise ValueError(f"budget must be 'optimal' or 'paper', not {budget!r}")
         accepts, accept = (1 if resample else count), (1 if monotone else 2)
@@ -369,7 +369,7 @@ def worst_loss(plan: SparseVector, steps: int, accepts: int | None = None) -> fl
                 best = max(best, privacy_loss(plan, d, d + sign * shift, 0.0, bits))
     return best
 
-# %% ../../nbs/owner/20_svt.ipynb #c2fc871c
+# %% ../../nbs/owner/20_svt.ipynb #55a8044b
 @dataclass(frozen=True)
 class NoisySmallest:
     """Private choice of the `count` smallest of T distances: one-shot exponential noise (pure ε), or Gumbel noise (ε, δ).
@@ -386,7 +386,7 @@ class NoisySmallest:
     def __post_init__(self):
         for name in ("sensitivity", "scale"):
             object.__setattr__(self, name, _positive(name, getattr(self, name)))
-        object.__setattr__(self, "count", whole("count", self.count, most=None))
+        object.__setattr__(self, "count", whole_number("count", self.count, most=None))
         if self.noise not in ("exponential", "gumbel"):
             raise ValueError(f"noise must be 'exponential' or 'gumbel', not {self.noise!r}")
         if self.scale > 2**33 * self.sensitivity:
@@ -405,7 +405,7 @@ class NoisySmallest:
     def calibrate(cls, sensitivity: float, epsilon: float, count: int, *, monotone: bool = False,
                   delta: float = 0.0) -> "NoisySmallest":
         "The smallest noise with cost at most (ε, δ); Gumbel where δ makes its standard deviation the smaller."
-        count, epsilon, sensitivity = whole("count", count, most=None), _positive("epsilon", epsilon), _positive("sensitivity", sensitivity)
+        count, epsilon, sensitivity = whole_number("count", count, most=None), _positive("epsilon", epsilon), _positive("sensitivity", sensitivity)
         start = count * (1 if monotone else 2) * sensitivity / epsilon
         plans = []
         for noise in ("exponential", "gumbel") if delta > 0 else ("exponential",):
