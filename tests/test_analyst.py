@@ -118,3 +118,9 @@ def test_memory_is_bounded_by_the_draws_kept():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5e6  # 400,000 simulations in one array would be 3.2 MB a column, and several are needed
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rounds_of_one_simulation_adapt_to_nothing_and_do_no_harm(seed):
+    model, release = counts.gamma_poisson(25, 1), dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
+    assert dpsbi.importance(release, model, rng=np.random.default_rng(seed), rounds=10, simulations=1, progress=False).ess >= 1

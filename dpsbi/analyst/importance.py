@@ -118,7 +118,7 @@ def _temper(log_weights, wanted):
         low, high = (middle, high) if kish(middle * finite) >= min(wanted, len(finite)) else (low, middle)
     return max(low, 1e-6)
 
-# %% ../../nbs/analyst/31_importance.ipynb #80ac3635
+# %% ../../nbs/analyst/31_importance.ipynb #3008b14c
 @dataclass(frozen=True)
 class _First:
     "The first round's proposal (the prior, or the user's), as a density on unconstrained space."
@@ -171,11 +171,11 @@ class _Rounds:
         "Append the next proposal, fitted to the tempered weights of all draws; returns the power."
         log_w = np.array([]) if self.log_weights is None else self.log_weights
         kept = log_w > -np.inf
-        if not kept.any():
+        if kept.sum() < 2:
             self.proposals.append(self.first)
             return 0.0
         power = _temper(log_w[kept], max(0.1 * self.sizes[-1], 20 * self.z.shape[1]))
-        floor = 1e-8 * np.diag(np.var(self.z[:self.sizes[0]], axis=0) + 1e-12)
+        floor = 1e-8 * np.diag(np.var(self.z[:max(self.sizes[0], 100)], axis=0) + 1e-12)
         self.proposals.append(fit_proposal(self.z[kept], power * log_w[kept], floor, rng))
         return power
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['c2st_scores', 'c2st', 'median_bandwidth', 'mmd2', 'Marginals', 'ks', 'ecdf_band', 'ecdf_p_value', 'Calibration',
-           'sbc', 'Coverage', 'coverage', 'negative_log_density', 'log_median_distance', 'tarp', 'PredictiveCheck',
-           'predictive_check']
+           'rank_histogram', 'sbc', 'Coverage', 'coverage', 'negative_log_density', 'log_median_distance', 'tarp',
+           'PredictiveCheck', 'predictive_check']
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #c21d9c33
 import math
@@ -317,7 +317,7 @@ def ecdf_p_value(ranks, draws: int) -> float:
     gamma = min(1.0, 2 * float(tails.min()))
     return min(1.0, max(0.0, 1 - _stays_inside(n, p, *_interval(n, cumulative, gamma)))) if gamma < 1 else 1.0
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #6d5bed72
+# %% ../../nbs/checks/50_diagnostics.ipynb #243b324b
 @dataclass(frozen=True)
 class Calibration:
     "What `sbc` found: ranks (R, k) in 0..draws, positions (R, k) in (0, 1), true parameters (R, d), effective sample sizes (R,)."
@@ -337,9 +337,14 @@ class Calibration:
         "Whether no column of ranks leaves its band, at this family-wise false-alarm rate (Bonferroni)."
         return bool((self.p_values > alarm / len(self.names)).all())
 
-    def plot(self, alarm: float = 0.05, axes=None):
-        "The ranks' distribution functions less the diagonal, in bands that all of them stay in but for this false-alarm rate."
-        return _plot_ecdf(self, alarm, axes)
+    def plot(self, alarm: float = 0.05, axes=None, kind: str = "ecdf"):
+        """The ranks in bands that all of them stay in but for this false-alarm rate; ValueError for another kind.
+
+        kind: "ecdf", their distribution functions less the diagonal, an axes for each; "histogram", all of them in one axes.
+        """
+        if kind not in ("ecdf", "histogram"):
+            raise ValueError(f"kind must be 'ecdf' or 'histogram', not {kind!r}")
+        return _plot_ecdf(self, alarm, axes) if kind == "ecdf" else _plot_histogram(self, alarm, axes)
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #91f60395
 def _plot_ecdf(calibration, alarm, axes):
@@ -358,6 +363,34 @@ def _plot_ecdf(calibration, alarm, axes):
         ax.spines[["top", "right"]].set_visible(False)
     np.ravel(axes)[0].set_ylabel("distribution − uniform")
     return np.ravel(axes)[0].figure
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #b73675a4
+def rank_histogram(calibration: Calibration, bins: int = 8, *, alarm: float = 0.05) -> tuple[np.ndarray, float, float]:
+    """Shares (bins, k) of truths in equal bins of their positions among the draws, and the least and most expected of uniform ones.
+
+    A share of a calibrated method lies outside, in any bin of any parameter, with probability at most alarm. Raises ValueError for
+    fewer than two bins.
+    """
+    if bins != int(bins) or bins < 2:
+        raise ValueError(f"bins must be a whole number of at least 2, not {bins}")
+    n, edges = len(calibration.positions), np.linspace(0, 1, int(bins) + 1)
+    shares = np.stack([np.histogram(column, edges)[0] for column in calibration.positions.T], axis=1) / n
+    each = alarm / shares.size / 2
+    return shares, stats.binom.ppf(each, n, 1 / bins) / n, stats.binom.isf(each, n, 1 / bins) / n
+
+
+def _plot_histogram(calibration, alarm, ax):
+    import matplotlib.pyplot as plt
+    ax = plt.subplots(figsize=(3.6, 2.6), layout="constrained")[1] if ax is None else ax
+    shares, low, high = rank_histogram(calibration, alarm=alarm)
+    bins = len(shares)
+    ax.axhspan(bins * low, bins * high, color="#2b5c8a", alpha=0.2, lw=0)
+    for name, column in zip(calibration.names, shares.T):
+        outside = ((column < low) | (column > high)).any()
+        ax.stairs(bins * column, np.linspace(0, 1, bins + 1), color="#d1682a" if outside else "#2b5c8a", baseline=None, label=name)
+    ax.set(xlabel="rank of the truth, as a fraction", ylabel="frequency (uniform: 1)", xlim=(0, 1), ylim=(0, None))
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax.figure
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #790e7cc0
 def sbc(method: Callable, model: Model, query: Query, mechanism, *, replications: int, draws: int, rng: np.random.Generator,
