@@ -40,7 +40,7 @@ def _part(checkpoint, name: str):
     "A file of its own for each stage of a run."
     return None if checkpoint is None else Path(checkpoint).with_name(f"{Path(checkpoint).name}.{name}.npz")
 
-# %% ../../nbs/analyst/41_infer.ipynb #93cd0665
+# %% ../../nbs/analyst/41_infer.ipynb #9c99b86a
 def _adaptive(release, model, target, limit, history, checkpoint, options, rng) -> list[Posterior]:
     "What adaptive importance sampling found: exact weighted samples that are believed, none where weights degenerate."
     parts, left, per_round = [], limit, min(FIRST, max(limit // ROUNDS, 1))
@@ -53,7 +53,7 @@ def _adaptive(release, model, target, limit, history, checkpoint, options, rng) 
         wanted = 1.2 * spent / max(found.ess, 1.0) * (target - worth) if parts else left / 5
         if worth >= target or wanted > left or left < ROUNDS or (attempt > 0 and not parts):
             break
-        per_round = math.ceil(wanted / ROUNDS)
+        per_round = min(math.ceil(max(wanted, FIRST) / ROUNDS), left // ROUNDS)      # a handful of simulations would adapt to nothing
     return parts
 
 # %% ../../nbs/analyst/41_infer.ipynb #45aec4ab
@@ -68,14 +68,14 @@ def _neural(release, model, simulations, checkpoint, options, rng):
     return sppe(release, model, rng=rng, rounds=ROUNDS, simulations=max(simulations // ROUNDS, 100),
                 checkpoint=_part(checkpoint, "sppe"), **options)
 
-# %% ../../nbs/analyst/41_infer.ipynb #3a6115cc
+# %% ../../nbs/analyst/41_infer.ipynb #8bc66adc
 def infer(release: Release, model: Model, *, rng: np.random.Generator, target_ess: float = 2000, max_simulations: int = 200_000,
           neural: dict | None = None, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """The posterior of the model's parameters given a release, by the cheapest engine that delivers.
 
     target_ess: effective draws wanted. max_simulations: of the simulator, in all. neural: more arguments of `sppe` (or, without a
-    density, of `amortise`), should a network be needed; device: of that network. checkpoint: a path; each stage keeps a file beside it, and a killed run resumes to the same result. Returns a Posterior
-    whose info holds exact (whether it is so up to Monte Carlo error), engine, simulations, and history, a line for each attempt.
+    density, of `amortise`), should a network be needed; device: of that network. checkpoint: a path; each stage keeps a file beside
+    it, and a killed run resumes to the same result. Returns a Posterior whose info holds exact (whether it is so up to Monte Carlo error), engine, simulations, and history, a line for each attempt.
     Warns when it is worth less than the target, or not exact. Raises ValueError for bad arguments, and where no engine finds anything.
     """
     check_release(release), check_generator(rng)
