@@ -477,7 +477,7 @@ class LikelihoodPosterior(NeuralPosterior):
             warnings.warn("the maximum lies at the border of where the likelihood was learnt: the likelihood may go on rising beyond it", stacklevel=2)
         return prior.from_unconstrained(top[None])[0]
 
-# %% ../../nbs/analyst/39_sple.ipynb #533ffad5
+# %% ../../nbs/analyst/39_sple.ipynb #00a24626
 def _warn_if_far(release, sims: Simulations, rng) -> None:
     "A warning where s_dp lies far outside of what was released in simulation: the likelihood there is an extrapolation."
     x = release.mechanism.sample(sims.s[~np.isnan(sims.s).any(axis=1)], rng)
@@ -498,7 +498,7 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     log_evidence, sims = float(special.logsumexp(log_w) - math.log(len(log_w))), run.simulations()
     rhat = [float(arviz.rhat(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
     ess = [float(arviz.ess(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
-    if max(rhat) > 1.1:
+    if chains.shape[1] >= 20 and max(rhat) > 1.1:                             # shorter chains cannot tell
         warnings.warn(f"R-hat is {max(rhat):.2f}: the walkers have not mixed, and the fitted likelihood is not to be trusted; ask for more simulations per round, "
                       "or use sppe", stacklevel=3)
     log_w = _weights(release, sims)
