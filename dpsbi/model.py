@@ -348,7 +348,7 @@ def private_batch(model: Model, release: Release, theta: np.ndarray, rng: np.ran
     s_dp[~bad] = release.mechanism.sample(s[~bad], rng)
     return s_dp
 
-# %% ../nbs/04_model.ipynb #9d570a77
+# %% ../nbs/04_model.ipynb #b4845d6e
 def check_generator(rng) -> None:
     "TypeError for anything but a numpy.random.Generator."
     if not isinstance(rng, np.random.Generator):
@@ -379,6 +379,17 @@ def seed_state(rng: np.random.Generator) -> str:
     about = dict(entropy=str(getattr(seeds, "entropy", None)), key=[int(k) for k in getattr(seeds, "spawn_key", ())],
                  spawned=getattr(seeds, "n_children_spawned", None), state=str(rng.bit_generator.state))
     return json.dumps(about, sort_keys=True)
+
+
+class _Found(dict):
+    "The arrays of a checkpoint; ValueError, naming the file, for one that it lacks."
+
+    def __init__(self, arrays, path):
+        super().__init__(arrays)
+        self.path = path
+
+    def __missing__(self, name):
+        raise ValueError(f"{self.path} is not a checkpoint that this version can read (it lacks {name!r}); remove it to start afresh")
 
 
 @dataclass(frozen=True)
@@ -415,4 +426,4 @@ class Checkpoint:
             differing = [k for k in mine if found.get(k) != mine[k]]
             raise ValueError(f"{self.path} belongs to another run (it differs in {', '.join(differing) or 'its fields'}); "
                              "give this run a checkpoint path of its own")
-        return arrays
+        return _Found(arrays, self.path)

@@ -749,6 +749,14 @@ def test_a_checkpoint_of_another_run_is_refused(name, what, tmp_path):
 
 
 @cases("name", CHECKPOINTED)
+def test_a_checkpoint_of_this_very_run_that_lacks_its_arrays_is_refused(name, tmp_path):
+    buffer = io.BytesIO()
+    with np.load(io.BytesIO(good(name))) as file:
+        np.savez(buffer, fingerprint=file["fingerprint"], other=np.zeros(3))
+    refused(name, file_of(name, tmp_path), buffer.getvalue())
+
+
+@cases("name", CHECKPOINTED)
 def test_a_checkpoint_without_a_folder_is_refused_before_anything_is_simulated(name, tmp_path, clock):
     with pytest.raises(OSError, match=re.escape(str(tmp_path / "nowhere"))):
         run(name, model=hooked(name, tmp_path / "calls"), checkpoint=tmp_path / "nowhere" / "c")

@@ -267,13 +267,13 @@ def _check_parts(release, s):
         raise ValueError(f"the noise of {type(release.mechanism).__name__} does not fall into independent parts, one for each time (log densities "
                          f"add up to {parts:.6g}, not {whole:.6g}): pass a Model with simulate")
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #5f20a58c
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #2c8c339c
 class _Journal:
     "What a run has computed, in order, kept in a checkpoint: a resumed run reads it instead of computing it again."
 
     def __init__(self, saved):
         recorded = saved.load() or {}
-        self.saved, self.count, self.entries = saved, 0, [recorded[name] for name in sorted(recorded)]
+        self.saved, self.count, self.entries = saved, 0, [recorded[f"{k:06d}"] for k in range(len(recorded))]
 
     def __call__(self, compute):
         "The next array: from the journal, or computed and entered."
