@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpsbi.mmd import ESTIMATORS, MMD, Energy, Gaussian, Laplace, Matern, clipped_mean_distance, mmd_distance
+from dpsbi.mmd import ESTIMATORS, MMD, Energy, Gaussian, Laplace, Matern, clipped_mean_distance, mmd_distance, summary_distance
 
 KERNELS = [Gaussian(0.3), Gaussian(2.0), Gaussian(0.01), Laplace(0.5), Matern(1.0, 1.5), Matern(0.2, 2.5), Energy()]
 ROUNDING = 1e-12  # what the module states for its exact routes, in units of the distance
@@ -62,3 +62,12 @@ def test_the_clipped_mean_is_bounded_whatever_its_function_returns(d, new):
     distance = clipped_mean_distance(lambda x, y: d if x[0] == 0 else np.r_[new, d[0, 1:]][None], clip=3.0, n=4)
     a, b = (distance.between(x, np.zeros((1, 4)))[0] for x in (np.zeros(4), np.r_[1.0, np.zeros(3)]))
     assert 0 <= a <= 3 and abs(a - b) <= distance.sensitivity * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("width", [0, 4])
+def test_statistics_of_another_width_are_refused_instead_of_broadcast(width):
+    "Broadcast over four values, one record would move an l2 distance by twice the stated sensitivity; over none, by nothing, and all be accepted."
+    distance = summary_distance(lambda x: x.reshape(len(x), -1), 1.0)
+    assert distance.between(np.array([1.0]), np.array([[3.0]])) == 2
+    with pytest.raises(ValueError, match="same statistics"):
+        distance.between(np.array([1.0]), np.zeros((5, width)))
