@@ -2,6 +2,7 @@
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,7 +89,8 @@ def test_records_left_behind_are_noticed():
         follows(p.theta[:, 0], exact_cdf(LeftBehind(12), release))
 
 
-def test_a_visit_is_the_definition_record_by_record():
+@pytest.mark.parametrize("size", [1.0, 0.4])
+def test_a_visit_is_the_definition_record_by_record(size):
     "The pass in one chain at a time, from the same random numbers, with sums made afresh for each proposal."
     latent, rng = lr.RegressionRecords(8, 1), np.random.default_rng(2)
     release = Release(np.full(5, 0.1), Query(identity, 1), Gaussian(0.05))
@@ -96,20 +98,39 @@ def test_a_visit_is_the_definition_record_by_record():
     x = latent.records(theta, rng)
     t = latent.contributions(x)
     before = x.copy()
-    accepted = da._visit(release, latent, theta, x, t, np.random.default_rng(3))
+    log_eta = lambda s: release.mechanism.log_prob(release.s_dp, s)
+    accepted = da._visit(log_eta, latent, theta, x, t, np.random.default_rng(3), size)
     again = np.random.default_rng(3)
-    new, log_u = latent.records(theta, again), np.log(again.random((8, 5)))
+    new = latent.records(theta, again) if size == 1 else latent.nearby(theta, before, size, again)
+    log_u = np.log(again.random((8, 5)))
     for c in range(5):
         old, count = before[c:c + 1], 0
         for i in range(8):
             proposal = old.copy()
             proposal[0, i] = new[c, i]
             sums = [latent.contributions(z).sum(axis=1) for z in (old, proposal)]
-            ratio = np.diff([release.mechanism.log_prob(release.s_dp, s)[0] for s in sums])
+            ratio = np.diff([log_eta(s)[0] for s in sums])
             if log_u[i, c] < ratio:
                 old, count = proposal, count + 1
         assert np.array_equal(old[0], x[c]) and accepted[c] == count / 8
     assert np.array_equal(t, latent.contributions(x)) and 0 < accepted.mean() < 1
+
+
+def test_eta_is_tempered_in_the_first_half_of_the_warmup_only():
+    powers = [da._power(sweep, 100) for sweep in range(-100, 10)]
+    assert np.isclose(powers[0], 1e-4) and np.isclose(powers[25], 1e-2) and (np.diff(powers[:51]) > 0).all()
+    assert powers[50:] == [1.0] * 60 and da._power(0, 0) == da._power(-1, 1) * 1e4 == 1.0
+
+
+def test_sharp_noise_learns_to_seek_records_nearby():
+    release = Release(np.array([0.3, 0.1, 0.4, 0.05, 0.1]), Query(identity, 1), Laplace(0.001))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        about = [da.da_mcmc(replace(release, mechanism=noise), lr.RegressionRecords(15, 1, clamp=4.0), draws=1280, warmup=200,
+                            rng=np.random.default_rng(1), progress=False).info for noise in (Laplace(1.0), Laplace(0.001))]
+    wide, sharp = about
+    assert wide["size"] == 1 and abs(wide["near"] - wide["acceptance"]) < 0.05
+    assert sharp["size"] < 0.5 and sharp["near"] > 3 * sharp["acceptance"]
 
 
 def test_the_walk_steps_as_it_says_and_stays_in_a_plane():
@@ -147,7 +168,7 @@ def test_regression_is_the_same_with_moves_and_without(noise):
 
 def test_published_regression_agrees_with_an_independent_program():
     "Means, sds and intervals of chains by another program, known to two decimals; one alarm in a million each."
-    p = da.da_mcmc(lr.published(), lr.RegressionRecords(100, 2), draws=12_800, warmup=150, rng=np.random.default_rng(5),
+    p = da.da_mcmc(lr.published(), lr.RegressionRecords(100, 2), draws=19_200, warmup=300, rng=np.random.default_rng(5),
                    progress=False)
     mean, interval = p.mean(), p.interval()
     near = lambda estimate, stated: np.clip(estimate, np.array(stated) - 0.005, np.array(stated) + 0.005)

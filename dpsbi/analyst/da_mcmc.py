@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['GROUP', 'LatentRecords', 'da_mcmc']
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #3a9c99b0
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #c76e39c1
 import math
 import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -38,36 +39,35 @@ class LatentRecords(Protocol):
     def update(self, theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "A step (C, d) that leaves the non-private posterior of theta given the records x (C, n, k) invariant."
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #e8c85ac3
-def _visit(release, latent, theta, x, t, rng):
-    "Propose a fresh record in place of each in turn, changing x and t in place; the fraction accepted in each chain (C,)."
-    x_new = np.asarray(latent.records(theta, rng), float)
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #1faa1ac3
+def _visit(log_eta, latent, theta, x, t, rng, size=1.0):
+    "Propose a fresh record, or for size < 1 one nearby, in place of each in turn, changing x and t in place; the fraction accepted in each chain (C,)."
+    x_new = np.asarray(latent.records(theta, rng) if size == 1 else latent.nearby(theta, x, size, rng), float)
     t_new = np.asarray(latent.contributions(x_new), float)
     steps = np.ascontiguousarray((t_new - t).swapaxes(0, 1))
     log_u = np.log(rng.random(steps.shape[:2]))
     s, accepted = t.sum(axis=1), np.empty(log_u.shape, bool)
-    log_eta = release.mechanism.log_prob(release.s_dp, s)
+    now = log_eta(s)
     for i, step in enumerate(steps):
         s_new = s + step
-        log_eta_new = release.mechanism.log_prob(release.s_dp, s_new)
-        accepted[i] = log_u[i] < log_eta_new - log_eta
-        s, log_eta = np.where(accepted[i][:, None], s_new, s), np.where(accepted[i], log_eta_new, log_eta)
+        new = log_eta(s_new)
+        accepted[i] = log_u[i] < new - now
+        s, now = np.where(accepted[i][:, None], s_new, s), np.where(accepted[i], new, now)
     for old, new in ((x, x_new), (t, t_new)):
         np.copyto(old, new, where=accepted.T[..., None])
     return accepted.mean(axis=0)
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #df006cb7
-def _move(release, latent, walk, theta, x, t, moves, rng):
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #61c14cf6
+def _move(log_eta, latent, walk, theta, x, t, moves, rng):
     "Steps of theta that carry the records along, changing theta, x and t in place; the fraction accepted in each chain (C,)."
-    log_eta = lambda t: release.mechanism.log_prob(release.s_dp, t.sum(axis=1))
-    log_p, accepted = latent.log_prior(theta) + log_eta(t), np.zeros(len(theta))
+    log_p, accepted = latent.log_prior(theta) + log_eta(t.sum(axis=1)), np.zeros(len(theta))
     for _ in range(moves):
         theta_new = walk.step(theta, rng)
         log_prior = latent.log_prior(theta_new)
         theta_new = np.where((log_prior > -np.inf)[:, None], theta_new, theta)   # nothing is carried to an impossible theta
         x_new = np.asarray(latent.carry(theta, x, theta_new, rng), float)
         t_new = np.asarray(latent.contributions(x_new), float)
-        log_p_new = log_prior + log_eta(t_new)
+        log_p_new = log_prior + log_eta(t_new.sum(axis=1))
         moved = np.log(rng.random(len(theta))) < log_p_new - log_p
         theta[moved], x[moved], t[moved], log_p[moved] = theta_new[moved], x_new[moved], t_new[moved], log_p_new[moved]
         accepted += moved / moves
@@ -92,30 +92,41 @@ class _Walk:
         return _Walk(self.mean + gain * e.mean(axis=0), self.cov + gain * (e.T @ e / len(e) - self.cov),
                      self.log_length + gain * (moved - 0.3))
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #4d2fa919
-def _sweep(release, latent, walk, theta, x, t, moves, rng, visit=_visit):
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #b28969f0
+def _sweep(log_eta, latent, walk, theta, x, t, moves, rng, visit):
     "Draw theta given the records, then move both together, then visit the records: theta, and the two fractions accepted."
     theta = np.array(latent.update(theta, x, rng), float)
-    moved = _move(release, latent, walk, theta, x, t, moves, rng).mean() if moves else 0.0
-    return theta, np.array([visit(release, latent, theta, x, t, rng).mean(), moved])
+    moved = _move(log_eta, latent, walk, theta, x, t, moves, rng).mean() if moves else 0.0
+    return theta, visit(log_eta, latent, theta, x, t, rng).mean(), moved
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #7107a8a7
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #2d3d4b3e
+def _power(sweep: int, warmup: int) -> float:
+    "The power of eta at a sweep, the first of them -warmup: 1 from the middle of the warm-up on."
+    return 10 ** (4 * min(0.0, 2 * (sweep + warmup) / warmup - 1)) if sweep < 0 else 1.0
+
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #8ae4314e
 def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_visit):
-    "One group of chains, side by side: theta (C, sweeps // thin, d), and the mean fractions accepted."
+    "One group of chains, side by side: theta (C, sweeps // thin, d); the mean fractions accepted of fresh records, moves and records nearby; their size."
     theta = np.asarray(latent.start(chains, rng), float)
     x = np.array(latent.records(theta, rng), float)
     t = np.array(latent.contributions(x), float)
     _check_contributions(release, x, t)
     first = np.asarray(latent.start(256, rng), float)
     walk = _Walk(first.mean(axis=0), np.atleast_2d(np.cov(first.T)))
-    kept, rates = np.empty((chains, sweeps // thin, theta.shape[1])), np.zeros(2)
+    kept, rates, log_size = np.empty((chains, sweeps // thin, theta.shape[1])), np.zeros(3), 0.0
     with np.errstate(invalid="ignore"):  # -inf less -inf: an impossible start stays until a possible record comes
         for sweep in range(-warmup, sweeps):
-            theta, accepted = _sweep(release, latent, walk, theta, x, t, moves, rng, visit)
+            near = sweep % 2 == 1 and hasattr(latent, "nearby")
+            turn = partial(visit, size=math.exp(log_size)) if near else visit
+            power = _power(sweep, warmup)
+            log_eta = lambda s: power * release.mechanism.log_prob(release.s_dp, s)
+            theta, accepted, moved = _sweep(log_eta, latent, walk, theta, x, t, moves, rng, turn)
             if sweep < 0:
-                walk = walk.learn(theta, accepted[1], (sweep + warmup + 2) ** -0.6)
+                gain = (sweep + warmup + 2) ** -0.6
+                walk = walk.learn(theta, moved, gain)
+                log_size = min(0.0, log_size + near * gain * (accepted - 1 / 3))
             else:
-                rates += accepted / sweeps
+                rates += (0 if near else accepted, moved, accepted if near else 0)
                 if sweep % thin == thin - 1:
                     kept[:, sweep // thin] = theta
     stuck = release.mechanism.log_prob(release.s_dp, t.sum(axis=1)) == -np.inf
@@ -124,7 +135,8 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_vis
                          "the data, or a longer warmup is needed")
     if not np.isfinite(kept).all():
         raise ValueError("the chains hold parameters that are not finite: check the latent model's update, carry and records")
-    return kept, rates
+    near = sweeps // 2 if hasattr(latent, "nearby") else 0
+    return kept, np.array([*rates / (sweeps - near, sweeps, max(near, 1)), math.exp(log_size)])
 
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #9ad011b5
 def _check_contributions(release, x, t):
@@ -140,7 +152,7 @@ def _check_moves(latent, moves):
         raise ValueError("a latent model offers carry and log_prior together, or neither: with one of them nothing can move")
     return int(moves) if all(offered) else 0
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #d5fa9c67
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #9d8dcb0b
 GROUP = 64  # chains that run side by side in one task; fixed, so that results depend on no executor
 
 
@@ -151,9 +163,9 @@ def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: n
     draws: in all, over the chains (rounded up to whole sweeps of each). latent_model: see `LatentRecords`. warmup: sweeps that
     are thrown away in each chain. thin: keep each so-many-th sweep. moves: steps in each sweep that carry the records along,
     where the model can (0: none). checkpoint: a path; a killed run resumes after the last finished group of 64 chains. Returns
-    a Posterior whose info holds chains, acceptance (of records), moved (the same for moves), and R-hat of each parameter. Warns
-    when R-hat exceeds 1.01. Raises ValueError for bad arguments. Source: Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves:
-    Yu and Meng (2011).
+    a Posterior whose info holds chains, acceptance (of fresh records), moved (the same for moves), near and size (the same for
+    records nearby, and how far they are sought: 1 is fresh), and R-hat of each parameter. Warns when R-hat exceeds 1.01. Raises
+    ValueError for bad arguments. Source: Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves: Yu and Meng (2011).
     """
     check_release(release)
     for name, value in dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves).items():
@@ -164,7 +176,7 @@ def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: n
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     saved = Checkpoint(checkpoint, dict(method="da_mcmc", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, chains=chains,
                                         sweeps=sweeps, warmup=warmup, thin=thin, moves=moves, seed=seed_state(rng)))
-    done = saved.load() or dict(theta=np.empty((0, sweeps // thin, len(latent_model.names))), rates=np.empty((0, 2)))
+    done = saved.load() or dict(theta=np.empty((0, sweeps // thin, len(latent_model.names))), rates=np.empty((0, 4)))
     theta, rates = [done["theta"]], list(done["rates"])
     tasks = ((release, latent_model, k, sweeps, warmup, thin, moves, child) for k, child in zip(sizes, rng.spawn(len(sizes))))
     tasks = list(tasks)[len(rates):]
@@ -174,8 +186,8 @@ def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: n
             theta.append(new), rates.append(rate)
             saved.save(theta=np.concatenate(theta), rates=np.array(rates))
             bar.update(1)
-    acceptance, moved = np.average(rates, axis=0, weights=sizes).tolist()
-    about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves, acceptance=acceptance, moved=moved)
+    about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
+    about |= dict(zip(("acceptance", "moved", "near", "size"), np.average(rates, axis=0, weights=sizes).tolist()))
     return _posterior(np.concatenate(theta), latent_model.names, about)
 
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #3e8c9732

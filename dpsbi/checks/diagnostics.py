@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['c2st_scores', 'c2st', 'median_bandwidth', 'mmd2', 'Marginals', 'ks', 'ecdf_band', 'ecdf_p_value', 'Calibration',
            'rank_histogram', 'sbc', 'Coverage', 'coverage', 'negative_log_density', 'log_median_distance', 'tarp',
-           'PredictiveCheck', 'predictive_check']
+           'PredictiveCheck', 'predictive_check', 'Scores', 'score']
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #c21d9c33
+# %% ../../nbs/checks/50_diagnostics.ipynb #382c9d74
 import math
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -578,3 +579,68 @@ def predictive_check(posterior: Posterior, release: Release, model: Model, *, rn
     sum_of_squares = lambda y: (((y - np.median(x, axis=0)) / _spread(x)) ** 2).sum(axis=-1)
     overall = (1 + (sum_of_squares(x) >= sum_of_squares(release.s_dp)).sum()) / (len(x) + 1)
     return PredictiveCheck(release.s_dp, x, 2 * np.minimum(position, 1 - position), float(overall))
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #b569344e
+@dataclass(frozen=True)
+class Scores:
+    "What `score` found: columns, and their values (runs, columns), one run for each seed. NaN where a run has no such number."
+    columns: tuple[str, ...]
+    values: np.ndarray
+    seeds: tuple[int, ...]
+
+    def median(self) -> dict[str, float]:
+        "The median over seeds of each column."
+        return dict(zip(self.columns, np.median(self.values, axis=0).tolist()))
+
+    def table(self):
+        "A pandas table, one line for each seed."
+        import pandas
+        return pandas.DataFrame(self.values, columns=list(self.columns), index=pandas.Index(self.seeds, name="seed"))
+
+    def _repr_html_(self):
+        return self.table()._repr_html_()
+
+
+def _furthest(ratio):
+    return ratio[np.argmax(np.abs(np.log(ratio)))]
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #92b018b4
+def _score(method, reference, size, release, model, truth, simulations, seed):
+    "One line of `score`: a dict of its columns."
+    start = time.process_time()
+    found = _posterior(method(np.random.default_rng(seed)), "what the method returns")
+    seconds, rng = time.process_time() - start, np.random.default_rng([seed, 50])
+    line = dict(ess=found.ess, pareto_k=found.pareto_k, seconds=seconds)
+    if reference is not None:
+        n = min([size] + [len(p) for p in (reference, found) if p.log_weights is None])
+        sd = reference.std()
+        line |= dict(c2st=c2st(reference, found, rng=rng, size=n), mmd2=mmd2(reference, found, z_score=True), ks=ks(reference, found).distance.max(),
+                     mean_off=np.abs((found.mean() - reference.mean()) / sd).max(), sd_ratio=_furthest(found.std() / sd))
+    if release is not None:
+        line["log_median_distance"] = log_median_distance(found, release, model, rng=rng, simulations=simulations, progress=False)
+    if truth is not None:
+        line["negative_log_density"] = negative_log_density(found, truth, prior=getattr(model, "prior", None))
+    return line
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #5e56d09c
+def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int = 2000, release: Release | None = None,
+          model: Model | None = None, truth=None, simulations: int = 1000, executor: Executor | None = None, progress: bool = True) -> Scores:
+    """A method run with each of several seeds, and every score of each run that a reference, a release or a truth allows.
+
+    method(rng) -> Posterior, or draws (n, d). reference: exact draws to compare with; size: of C2ST's samples. release with model:
+    for the log median distance of so many simulations. truth (d,): for the negative log density. seconds: processor time of the
+    process, so of all methods that run at once on threads. One result whatever the executor, but for the seconds (for processes,
+    method must be importable). Raises ValueError if there is nothing to score by, and what the method raises.
+    """
+    seeds = tuple(np.atleast_1d(seeds).tolist())
+    if reference is None and release is None and truth is None:
+        raise ValueError("nothing to score by: give a reference, a release with its model, or the true parameters")
+    if (release is None) != (model is None) and not (release is None and truth is not None):
+        raise ValueError("the log median distance needs both, the release and the model")
+    if not seeds or any(not isinstance(seed, int) or seed < 0 for seed in seeds):
+        raise ValueError(f"seeds must be whole numbers of at least 0, and at least one, not {seeds}")
+    reference = None if reference is None else _posterior(reference, "reference")
+    tasks = ((method, reference, size, release, model, truth, simulations, seed) for seed in seeds)
+    with tqdm(total=len(seeds), desc="seeds", delay=2.0, leave=False, disable=not progress) as bar:
+        lines = [(bar.update(1), line)[1] for line in in_order(executor, _score, tasks)]
+    return Scores(tuple(lines[0]), np.array([list(line.values()) for line in lines]), seeds)

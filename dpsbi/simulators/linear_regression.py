@@ -6,7 +6,7 @@
 __all__ = ['TRUTH', 'CONFIDENTIAL', 'PUBLISHED', 'summary_names', 'l1_sensitivity', 'linear_regression', 'RegressionRecords',
            'RegressionMoments', 'published']
 
-# %% ../../nbs/simulators/15_linear_regression.ipynb #a9b359dc
+# %% ../../nbs/simulators/15_linear_regression.ipynb #27d3ff0e
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy import linalg, stats
 
 from ..mechanisms import Laplace, Release
 from ..model import Model, Prior
-from ..privacy import Query, _positive, identity
+from ..privacy import Query, _positive, identity, whole_number
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #cffd7e21
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def l1_sensitivity(n: int, p: int) -> float:
     d = p + 1
     return d * (d + 2) ** 2 / (2 * (d + 1)) / n
 
-# %% ../../nbs/simulators/15_linear_regression.ipynb #df8b3d4f
+# %% ../../nbs/simulators/15_linear_regression.ipynb #8f50028f
 def linear_regression(n: int, p: int, clamp: float = 10.0, noise_variance: float = 2.0, x_mean=None,
                       prior: Prior | None = None, *, records: bool = True) -> tuple[Model, Query]:
     """Linear regression of n subjects on p predictors, and the query of clamped second moments with its exact L1 sensitivity.
@@ -77,9 +77,9 @@ def linear_regression(n: int, p: int, clamp: float = 10.0, noise_variance: float
     query clamps records to [-clamp, clamp] and scales them to [-1, 1]; its values are named by `summary_names`. noise_variance:
     of the outcome given the predictors. x_mean (p,): default (0.9, -1.17) for p = 2, else zeros. prior: of the coefficients,
     default N(0, I) named beta. records=False: the model simulates the query's value itself, a block at a time, and the query is
-    the identity. Raises ValueError for sizes below 1 or shapes that do not match. Source: SPPE paper, section 4.2 and appendix C.2.
+    the identity. p may be 0, an intercept alone. Raises ValueError for impossible sizes or shapes that do not match. Source: SPPE paper, section 4.2 and appendix C.2.
     """
-    n, p = _whole("n", n), _whole("p", p)
+    n, p = whole_number("n", n), whole_number("p", p, 0)
     x_mean = _x_mean(x_mean, p)
     prior = prior or Prior(beta=stats.multivariate_normal(np.zeros(p + 1)))
     if prior.dim != p + 1:
@@ -91,13 +91,7 @@ def linear_regression(n: int, p: int, clamp: float = 10.0, noise_variance: float
         return Model(prior, subjects), Query(summary, **about)
     return Model(prior, _Summaries(subjects, summary)), Query(identity, **about)
 
-# %% ../../nbs/simulators/15_linear_regression.ipynb #26b89c20
-def _whole(name: str, value) -> int:
-    if value != int(value) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value}")
-    return int(value)
-
-
+# %% ../../nbs/simulators/15_linear_regression.ipynb #a1a3264a
 def _x_mean(x_mean, p: int) -> tuple[float, ...]:
     "The predictors' means as a tuple, or the default; ValueError unless (p,) and finite."
     if x_mean is None:
@@ -164,7 +158,7 @@ class _Conjugate:
         half = np.linalg.solve(root, (self._precision @ self._mean + xy / self.noise_variance)[..., None])
         return np.linalg.solve(root.swapaxes(1, 2), half + rng.standard_normal(half.shape))[..., 0]
 
-# %% ../../nbs/simulators/15_linear_regression.ipynb #ca101798
+# %% ../../nbs/simulators/15_linear_regression.ipynb #97bf74ea
 def _pairs(p: int) -> tuple[np.ndarray, np.ndarray]:
     "Which two entries of (1, x1, …, xp, y) each value of the query multiplies: i (r,) and j (r,)."
     x, y = range(1, p + 1), p + 1
@@ -199,6 +193,14 @@ class RegressionRecords(_Conjugate):
         change = theta_new - theta
         y = x[..., -1] + change[:, :1] + np.einsum("cnj,cj->cn", x[..., :-1], change[:, 1:])
         return np.concatenate([x[..., :-1], y[..., None]], axis=2)
+
+    def nearby(self, theta, x, size, rng):
+        fresh = self._subjects(theta, rng)
+        errors = lambda x: x[..., -1] - theta[:, :1] - np.einsum("cnj,cj->cn", x[..., :-1], theta[:, 1:])
+        some = lambda old, new: np.sqrt(1 - size**2) * old + size * new
+        x0 = self.x_mean + some(x[..., :-1] - self.x_mean, fresh[..., :-1] - self.x_mean)
+        y = theta[:, :1] + np.einsum("cnj,cj->cn", x0, theta[:, 1:]) + some(errors(x), errors(fresh))
+        return np.concatenate([x0, y[..., None]], axis=2)
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #37bfcc65
 @dataclass(frozen=True)
