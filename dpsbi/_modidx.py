@@ -188,6 +188,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                           'dpsbi.analyst.importance.importance': ( 'analyst/importance.html#importance',
                                                                                    'dpsbi/analyst/importance.py')},
             'dpsbi.analyst.infer': { 'dpsbi.analyst.infer._adaptive': ('analyst/infer.html#_adaptive', 'dpsbi/analyst/infer.py'),
+                                     'dpsbi.analyst.infer._augmented': ('analyst/infer.html#_augmented', 'dpsbi/analyst/infer.py'),
                                      'dpsbi.analyst.infer._believed': ('analyst/infer.html#_believed', 'dpsbi/analyst/infer.py'),
                                      'dpsbi.analyst.infer._line': ('analyst/infer.html#_line', 'dpsbi/analyst/infer.py'),
                                      'dpsbi.analyst.infer._neural': ('analyst/infer.html#_neural', 'dpsbi/analyst/infer.py'),

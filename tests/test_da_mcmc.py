@@ -9,6 +9,7 @@ import pytest
 from scipy import special, stats
 
 from dpsbi.analyst import da_mcmc as da
+from dpsbi.analyst.infer import infer
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.model import Prior
@@ -181,6 +182,17 @@ def test_published_regression_agrees_with_an_independent_program():
             agrees(np.clip(level, below(-0.005).mean(), below(0.005).mean()), level, below(0.0).mcse(), verbose=False)
     assert p.ess > 1000 and max(p.info["rhat"]) < 1.01
     assert interval.shape == (3, 2)
+
+
+def test_infer_takes_records_and_resumes(tmp_path, monkeypatch):
+    release, run = Release([9.2], COUNT, Laplace(1.0)), lambda **kw: infer(
+        release, Moving(12), rng=np.random.default_rng(3), target_ess=500, max_simulations=40_000, progress=False, **kw)
+    found = run(checkpoint=tmp_path / "run")
+    assert found.info["engine"] == "data augmentation" and found.info["exact"] and found.ess >= 500
+    follows(found.theta[::20, 0], exact_cdf(Moving(12), release))
+    assert (tmp_path / "run.chains0.npz").exists()
+    monkeypatch.setattr(da, "_group", lambda *args: pytest.fail("a stage that was finished is run again"))
+    assert np.array_equal(run(checkpoint=tmp_path / "run").theta, found.theta)
 
 
 def test_one_chain_short_runs_and_workers():
