@@ -21,9 +21,13 @@ from ..model import Checkpoint, check_release, in_order, seed_state
 from ..posterior import Posterior, _arviz
 from ..privacy import whole_number
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #20feb957
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #8b44683b
 class LatentRecords(Protocol):
-    "What `da_mcmc` must know of the confidential model; arrays hold one chain per row."
+    """What `da_mcmc` must know of the confidential model; arrays hold one chain per row.
+
+    Optional: log_prior(theta) (C,) with carry(theta, x, theta_new, rng), and nearby(theta, x, size, rng), both records (C, n, k), by
+    kernels that leave the law of a record as it is: from that at theta to that at theta_new, and at theta.
+    """
     names: tuple[str, ...]
     n: int
 
@@ -152,7 +156,7 @@ def _check_moves(latent, moves):
         raise ValueError("a latent model offers carry and log_prior together, or neither: with one of them nothing can move")
     return int(moves) if all(offered) else 0
 
-# %% ../../nbs/analyst/34_da_mcmc.ipynb #9d8dcb0b
+# %% ../../nbs/analyst/34_da_mcmc.ipynb #fa6f0e1b
 GROUP = 64  # chains that run side by side in one task; fixed, so that results depend on no executor
 
 
@@ -174,7 +178,7 @@ def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: n
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which data augmentation needs")
     sweeps, moves = math.ceil(draws / chains) * thin, _check_moves(latent_model, moves)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
-    saved = Checkpoint(checkpoint, dict(method="da_mcmc", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, chains=chains,
+    saved = Checkpoint(checkpoint, dict(method="da_mcmc", version=2, s_dp=release.s_dp.tolist(), mechanism=release.mechanism, chains=chains,
                                         sweeps=sweeps, warmup=warmup, thin=thin, moves=moves, seed=seed_state(rng)))
     done = saved.load() or dict(theta=np.empty((0, sweeps // thin, len(latent_model.names))), rates=np.empty((0, 4)))
     theta, rates = [done["theta"]], list(done["rates"])
