@@ -604,7 +604,7 @@ class Scores:
 def _furthest(ratio):
     return ratio[np.argmax(np.abs(np.log(ratio)))]
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #92b018b4
+# %% ../../nbs/checks/50_diagnostics.ipynb #117e6dc7
 def _score(method, reference, size, release, model, truth, simulations, seed):
     "One line of `score`: a dict of its columns."
     start = time.process_time()
@@ -613,8 +613,8 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
     line = dict(ess=found.ess, pareto_k=found.pareto_k, seconds=seconds)
     if reference is not None:
         n = min([size] + [len(p) for p in (reference, found) if p.log_weights is None])
-        sd = reference.std()
-        line |= dict(c2st=c2st(reference, found, rng=rng, size=n), mmd2=mmd2(reference, found, z_score=True), ks=ks(reference, found).distance.max(),
+        sd, few = reference.std(), (_equal_weight(p, n, rng) for p in (reference, found))
+        line |= dict(c2st=c2st(reference, found, rng=rng, size=n), mmd2=mmd2(*few, z_score=True), ks=ks(reference, found).distance.max(),
                      mean_off=np.abs((found.mean() - reference.mean()) / sd).max(), sd_ratio=_furthest(found.std() / sd))
     if release is not None:
         line["log_median_distance"] = log_median_distance(found, release, model, rng=rng, simulations=simulations, progress=False)
@@ -622,12 +622,12 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
         line["negative_log_density"] = negative_log_density(found, truth, prior=getattr(model, "prior", None))
     return line
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #5e56d09c
+# %% ../../nbs/checks/50_diagnostics.ipynb #540f7bd9
 def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int = 2000, release: Release | None = None,
           model: Model | None = None, truth=None, simulations: int = 1000, executor: Executor | None = None, progress: bool = True) -> Scores:
     """A method run with each of several seeds, and every score of each run that a reference, a release or a truth allows.
 
-    method(rng) -> Posterior, or draws (n, d). reference: exact draws to compare with; size: of C2ST's samples. release with model:
+    method(rng) -> Posterior, or draws (n, d). reference: exact draws to compare with; size: draws of each for C2ST and MMD. release with model:
     for the log median distance of so many simulations. truth (d,): for the negative log density. seconds: processor time of the
     process, so of all methods that run at once on threads. One result whatever the executor, but for the seconds (for processes,
     method must be importable). Raises ValueError if there is nothing to score by, and what the method raises.
