@@ -644,6 +644,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                'dpsbi/checks/diagnostics.py'),
                                           'dpsbi.checks.diagnostics._thousand': ( 'checks/diagnostics.html#_thousand',
                                                                                   'dpsbi/checks/diagnostics.py'),
+                                          'dpsbi.checks.diagnostics._told_apart': ( 'checks/diagnostics.html#_told_apart',
+                                                                                    'dpsbi/checks/diagnostics.py'),
                                           'dpsbi.checks.diagnostics.c2st': ('checks/diagnostics.html#c2st', 'dpsbi/checks/diagnostics.py'),
                                           'dpsbi.checks.diagnostics.c2st_scores': ( 'checks/diagnostics.html#c2st_scores',
                                                                                     'dpsbi/checks/diagnostics.py'),

@@ -580,7 +580,7 @@ def predictive_check(posterior: Posterior, release: Release, model: Model, *, rn
     overall = (1 + (sum_of_squares(x) >= sum_of_squares(release.s_dp)).sum()) / (len(x) + 1)
     return PredictiveCheck(release.s_dp, x, 2 * np.minimum(position, 1 - position), float(overall))
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #b569344e
+# %% ../../nbs/checks/50_diagnostics.ipynb #529b3ded
 @dataclass(frozen=True)
 class Scores:
     "What `score` found: columns, and their values (runs, columns), one run for each seed. NaN where a run has no such number."
@@ -604,7 +604,17 @@ class Scores:
 def _furthest(ratio):
     return ratio[np.argmax(np.abs(np.log(ratio)))]
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #117e6dc7
+
+def _told_apart(reference, found, n, rng) -> float:
+    "C2ST, or NaN where one draw carries so much weight that a sample of n has not enough different ones to make folds of."
+    try:
+        return c2st(*_pair(reference, found), rng=rng, size=n)
+    except ValueError:
+        if reference.dim != found.dim:
+            raise
+        return math.nan
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #3c995bc1
 def _score(method, reference, size, release, model, truth, simulations, seed):
     "One line of `score`: a dict of its columns."
     start = time.process_time()
@@ -614,7 +624,7 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
     if reference is not None:
         n = min([size] + [len(p) for p in (reference, found) if p.log_weights is None])
         sd, few = reference.std(), (_equal_weight(p, n, rng) for p in (reference, found))
-        line |= dict(c2st=c2st(reference, found, rng=rng, size=n), mmd2=mmd2(*few, z_score=True), ks=ks(reference, found).distance.max(),
+        line |= dict(c2st=_told_apart(reference, found, n, rng), mmd2=mmd2(*few, z_score=True), ks=ks(reference, found).distance.max(),
                      mean_off=np.abs((found.mean() - reference.mean()) / sd).max(), sd_ratio=_furthest(found.std() / sd))
     if release is not None:
         line["log_median_distance"] = log_median_distance(found, release, model, rng=rng, simulations=simulations, progress=False)
