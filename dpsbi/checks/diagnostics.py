@@ -632,7 +632,7 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
         line["negative_log_density"] = negative_log_density(found, truth, prior=getattr(model, "prior", None))
     return line
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #540f7bd9
+# %% ../../nbs/checks/50_diagnostics.ipynb #5e2c461d
 def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int = 2000, release: Release | None = None,
           model: Model | None = None, truth=None, simulations: int = 1000, executor: Executor | None = None, progress: bool = True) -> Scores:
     """A method run with each of several seeds, and every score of each run that a reference, a release or a truth allows.
@@ -642,6 +642,7 @@ def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int 
     process, so of all methods that run at once on threads. One result whatever the executor, but for the seconds (for processes,
     method must be importable). Raises ValueError if there is nothing to score by, and what the method raises.
     """
+    from threadpoolctl import threadpool_limits
     seeds = tuple(np.atleast_1d(seeds).tolist())
     if reference is None and release is None and truth is None:
         raise ValueError("nothing to score by: give a reference, a release with its model, or the true parameters")
@@ -651,6 +652,6 @@ def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int 
         raise ValueError(f"seeds must be whole numbers of at least 0, and at least one, not {seeds}")
     reference = None if reference is None else _posterior(reference, "reference")
     tasks = ((method, reference, size, release, model, truth, simulations, seed) for seed in seeds)
-    with tqdm(total=len(seeds), desc="seeds", delay=2.0, leave=False, disable=not progress) as bar:
+    with threadpool_limits(1), tqdm(total=len(seeds), desc="seeds", delay=2.0, leave=False, disable=not progress) as bar:   # sums in one order
         lines = [(bar.update(1), line)[1] for line in in_order(executor, _score, tasks)]
     return Scores(tuple(lines[0]), np.array([list(line.values()) for line in lines]), seeds)
