@@ -232,7 +232,7 @@ def test_bad_models():
 
 # ---- the regression's two latent models
 
-@pytest.mark.parametrize("n, p, clamp", [(1, 1, 10.0), (7, 3, 0.5), (40, 2, 2.0)])
+@pytest.mark.parametrize("n, p, clamp", [(1, 1, 10.0), (7, 3, 0.5), (40, 2, 2.0), (6, 0, 10.0)])
 def test_contributions_add_up_to_the_query(n, p, clamp):
     latent, rng = lr.RegressionRecords(n, p, clamp), np.random.default_rng(1)
     x = rng.uniform(-2 * clamp, 2 * clamp, (6, n, p + 1))

@@ -108,7 +108,7 @@ def test_regression_takes_any_prior_of_the_right_size():
     assert lr.linear_regression(10, 1, prior=prior)[0].prior.names == ("intercept", "slope")
 
 
-@pytest.mark.parametrize("change", [dict(n=0), dict(n=2.5), dict(p=0), dict(clamp=-1.0), dict(clamp=np.nan), dict(noise_variance=0.0),
+@pytest.mark.parametrize("change", [dict(n=0), dict(n=2.5), dict(p=-1), dict(clamp=-1.0), dict(clamp=np.nan), dict(noise_variance=0.0),
                                     dict(x_mean=[1.0]), dict(x_mean=[1.0, np.inf]), dict(prior=Prior(a=stats.norm()))])
 def test_regression_bad_input(change):
     with pytest.raises(ValueError):
