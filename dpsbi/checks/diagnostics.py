@@ -614,7 +614,7 @@ def _told_apart(reference, found, n, rng) -> float:
             raise
         return math.nan
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #3c995bc1
+# %% ../../nbs/checks/50_diagnostics.ipynb #c974584c
 def _score(method, reference, size, release, model, truth, simulations, seed):
     "One line of `score`: a dict of its columns."
     start = time.process_time()
@@ -627,18 +627,19 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
         line |= dict(c2st=_told_apart(reference, found, n, rng), mmd2=mmd2(*few, z_score=True), ks=ks(reference, found).distance.max(),
                      mean_off=np.abs((found.mean() - reference.mean()) / sd).max(), sd_ratio=_furthest(found.std() / sd))
     if release is not None:
-        line["log_median_distance"] = log_median_distance(found, release, model, rng=rng, simulations=simulations, progress=False)
+        how = dict(rng=rng, simulations=simulations, progress=False)
+        line |= dict(log_median_distance=log_median_distance(found, release, model, **how), predictive_p=predictive_check(found, release, model, **how).overall)
     if truth is not None:
         line["negative_log_density"] = negative_log_density(found, truth, prior=getattr(model, "prior", None))
     return line
 
-# %% ../../nbs/checks/50_diagnostics.ipynb #5e2c461d
+# %% ../../nbs/checks/50_diagnostics.ipynb #dac25268
 def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int = 2000, release: Release | None = None,
           model: Model | None = None, truth=None, simulations: int = 1000, executor: Executor | None = None, progress: bool = True) -> Scores:
     """A method run with each of several seeds, and every score of each run that a reference, a release or a truth allows.
 
     method(rng) -> Posterior, or draws (n, d). reference: exact draws to compare with; size: draws of each for C2ST and MMD. release with model:
-    for the log median distance of so many simulations. truth (d,): for the negative log density. seconds: processor time of the
+    for the log median distance and the predictive check (its overall p-value), of so many simulations each. truth (d,): for the negative log density. seconds: processor time of the
     process, so of all methods that run at once on threads. One result whatever the executor, but for the seconds (for processes,
     method must be importable). Raises ValueError if there is nothing to score by, and what the method raises.
     """
