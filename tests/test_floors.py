@@ -9,7 +9,7 @@ MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.name not in ("__init__.py
 FOUNDATIONS = "privacy mechanisms laplace_difference posterior model rqmc mmd".split()  # in reading order: each imports only earlier ones
 FLOOR = {"simulators": 1, "owner": 2, "analyst": 2, "checks": 3, "demo": 4}
 FAMILIES = {("analyst.sppe", "analyst.flows"), ("analyst.sple", "analyst.flows"), ("analyst.sple", "analyst.sppe"), ("analyst.pseudo_marginal", "analyst.importance"),
-            ("owner.abcdp", "owner.svt"), ("analyst.baselines", "analyst.da_mcmc"), ("analyst.refine", "analyst.importance"), ("analyst.sple", "analyst.importance"),
+            ("owner.abcdp", "owner.svt"), ("analyst.baselines", "analyst.da_mcmc"), ("analyst.refine", "analyst.importance"), ("analyst.refine", "analyst.pseudo_marginal"), ("analyst.sple", "analyst.importance"),
             ("analyst.rnpe", "analyst.flows"), ("analyst.rnpe", "analyst.sppe"), ("analyst.rnpe", "analyst.baselines")}  # a step that a family shares lives in one place
 HEAVY = {"torch": {"analyst.flows", "analyst.sppe", "analyst.sple"}, "nflows": {"analyst.flows", "analyst.sppe", "analyst.sple"},
          "opendp": {"mechanisms", "owner.svt"}, "numba": None, "matplotlib": set(), "arviz": set(), "pandas": set(), "sklearn": set()}

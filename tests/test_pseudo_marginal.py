@@ -2,6 +2,7 @@
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -95,6 +96,63 @@ def test_agrees_with_the_exact_posterior(method):
     if method == "importance":
         evidence = np.log(w.sum() * (z[1] - z[0])) + log_p.max()
         agrees(found.info["log_evidence"], evidence, found.info["log_evidence_se"], verbose=False)
+
+
+def roughly(centre, sd=0.1):
+    "A posterior of sigma known by draws around a centre."
+    return dpsbi.Posterior(np.exp(np.random.default_rng(5).normal(np.log(centre), sd, (500, 1))), names=PRIOR.names)
+
+
+def refined(start=roughly(0.9), release=RELEASE, model=Forecasting(PRIOR, TIMES), seed=1, **how):
+    return dpsbi.refine(start, release, model, rng=np.random.default_rng(seed), **(dict(target_ess=300, progress=False) | how))
+
+
+@pytest.mark.parametrize("centre", [0.9, 0.2, 6.0])                          # right, and far out on either side
+def test_refined_by_a_filter_it_is_exact_wherever_it_began(centre):
+    z = np.linspace(-2.5, 2.5, 2001)
+    log_p = np.array([exact(s, 0.05) for s in np.exp(z)]) + stats.norm(0, 0.4).logpdf(z)
+    w = np.exp(log_p - log_p.max())
+    found = refined(roughly(centre), dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Gaussian(0.05)), target_ess=1500)
+    assert found.ess >= 1500 and found.info["method"] == "refined" and found.info["pareto_k"] < 0.7
+    logs = dpsbi.Posterior(np.log(found.theta), found.log_weights)
+    agrees(logs.mean()[0], w @ z / w.sum(), logs.mcse()[0], verbose=False)
+    spread = w @ (z - w @ z / w.sum()) ** 2 / w.sum()
+    agrees(logs.std()[0] ** 2, spread, 2 * spread / np.sqrt(found.ess), verbose=False)
+
+
+def test_refined_by_a_filter_one_seed_one_result_also_when_killed(tmp_path):
+    alone, path, calls = refined(), tmp_path / "run.npz", 0
+    with ThreadPoolExecutor(3) as pool:
+        assert same(alone, refined(executor=pool))
+
+    class Fragile(Forecasting):
+        def step(self, *args):
+            nonlocal calls
+            calls += 1
+            if calls == 150:
+                raise KeyboardInterrupt
+            return super().step(*args)
+
+    with pytest.raises(KeyboardInterrupt):
+        refined(model=Fragile(PRIOR, TIMES), checkpoint=path)
+    assert same(alone, refined(checkpoint=path))
+    with pytest.raises(ValueError, match="another run"):                       # a run that began elsewhere
+        run(model=Forecasting(PRIOR, TIMES), draws=300, checkpoint=path)
+
+
+@pytest.mark.parametrize("how, match", [(dict(simulations=100), "target_ess"), (dict(target_ess=0), "positive"), (dict(target_ess=np.nan), "positive"), (dict(target_ess=np.inf), "finite"),
+                                        (dict(start=dpsbi.Posterior(np.ones((9, 2)), names=("a", "b"))), "parameters")])
+def test_refine_by_a_filter_refuses(how, match):
+    with pytest.raises(ValueError, match=match):
+        refined(**how)
+
+
+def test_refine_goes_on_until_the_target_and_no_further():
+    rough = dpsbi.Posterior(np.random.default_rng(5).gamma(25, 1, (500, 1)), names=PATIENTS.prior.names)
+    some, more = (dpsbi.refine(rough, COUNT, PATIENTS, rng=np.random.default_rng(1), target_ess=n, simulations=20_000, progress=False) for n in (500, 4000))
+    assert some.ess >= 500 and more.ess >= 4000 and some.info["simulations"] < more.info["simulations"] <= 20_000
+    with pytest.warns(UserWarning, match="worth .* not 15000"):
+        dpsbi.refine(rough, COUNT, PATIENTS, rng=np.random.default_rng(1), target_ess=15_000, simulations=1000, progress=False)
 
 
 @pytest.mark.parametrize("how", [dict(), dict(method="metropolis", draws=4000, warmup=100), dict(method="metropolis", draws=1200, blocks=3, particles=6)], ids=str)
@@ -213,3 +271,22 @@ class Half:
 def test_bad_input(release, model, how, error, match):
     with pytest.raises(error, match=match):
         run(release, model, **how)
+
+
+def test_particles_do_not_go_back_and_forth_where_a_few_too_few_are_far_too_few():
+    @dataclass(frozen=True)
+    class Cloud:
+        particles: int
+        filtered = True
+
+    sizes = []
+
+    def estimate(cloud, z, rng):
+        sizes.append(cloud.particles)
+        return rng.normal(0, 0.5 if cloud.particles >= 60 else 3.5, len(z))
+
+    run = SimpleNamespace(likelihood=Cloud(64), guided=lambda z, rng: Cloud(64), estimate=estimate, tally=dict(fixed=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cloud, sd = pm._tune(run, SimpleNamespace(z=np.zeros((3, 1)), log_weights=np.zeros(3)), 1.0, np.random.default_rng(1))
+    assert cloud.particles >= 60 and sd < 1 and len(sizes) == 3

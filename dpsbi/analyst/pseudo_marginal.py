@@ -312,14 +312,14 @@ class _Run:
         self.tally["failed"] += int(found[:, 1].sum())
         return found[:, 0]
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #2c41cd4d
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #8ab37c5a
 DEFENSIVE = 0.05     # share of each round that is drawn from the prior
 SCOUTS = 40          # most rounds to find the posterior
 
 
-def _locate(run, rng):
-    "Rounds of adaptive importance sampling until the posterior needs no tempering; the newest proposal follows it."
-    rounds, n = _Rounds(run.prior, run.prior, DEFENSIVE), 200 * run.prior.free
+def _locate(run, first, rng):
+    "Rounds of adaptive importance sampling, from a first proposal, until the posterior needs no tempering; the newest proposal follows it."
+    rounds, n = _Rounds(run.prior, first, DEFENSIVE), 200 * run.prior.free
     for r in range(SCOUTS):
         child = rng.spawn(1)[0]
         power = rounds.adapt(child)
@@ -336,7 +336,7 @@ def _locate(run, rng):
                   "likelihood, or too wide a prior; do not trust the answer unless ESS and Pareto k are good", stacklevel=3)
     return rounds
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #54553a6e
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #30d76be8
 SIGMA = dict(importance=1.0, metropolis=1.2)     # wanted sd of the log-likelihood estimate at the posterior mean
 LEAST, MOST = 16, 2**12                          # particles
 
@@ -346,13 +346,15 @@ def _tune(run, rounds, target, rng):
     w = np.exp(rounds.log_weights - rounds.log_weights.max())
     mean = (w @ rounds.z / w.sum())[None]
     likelihood, least = run.guided(mean, rng.spawn(1)[0]), LEAST if run.likelihood.filtered else 1
+    too_few = 0
     for _ in range(10):
         logs, size = run.estimate(likelihood, np.repeat(mean, 64, axis=0), rng.spawn(1)[0]), likelihood.particles
         sd = logs.std() if (logs > -np.inf).all() else np.inf
-        right = 0.7 * target < sd < 1.4 * target or (sd < target and size <= least) or (sd > target and size >= MOST)
-        if right or run.tally["fixed"]:
+        wanted = int(np.clip(np.ceil(size * min((sd / target) ** 2, 4.0)), least, MOST))
+        too_few = size if sd > 1.4 * target else too_few
+        if 0.7 * target < sd < 1.4 * target or wanted == size or (sd < target and wanted < 2 * too_few) or run.tally["fixed"]:
             break
-        likelihood = replace(likelihood, particles=int(np.clip(np.ceil(size * min((sd / target) ** 2, 4.0)), least, MOST)))
+        likelihood = replace(likelihood, particles=wanted)
     if sd > 2 * target:
         warnings.warn(f"with {size} particles the log-likelihood has sd {sd:.1f} at the posterior mean, where {target} would be good: expect few "
                       "effective draws; " + ("ask for more particles" if run.tally["fixed"] else "the noise is too sharp for this model"), stacklevel=4)
@@ -491,18 +493,19 @@ def _unweighted(run, z, info):
                       stacklevel=3)
     return posterior
 
-# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #cef48a9b
+# %% ../../nbs/analyst/35_pseudo_marginal.ipynb #cac29826
 def pseudo_marginal(release: Release, model: Model | StateSpace, *, draws: int, rng: np.random.Generator, method: str = "importance",
-                    particles: int | None = None, chains: int = 8, warmup: int = 500, thin: int = 1, blocks: int = 1,
+                    particles: int | None = None, proposal=None, chains: int = 8, warmup: int = 500, thin: int = 1, blocks: int = 1,
                     executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """Draws from the exact posterior by unbiased estimates of the likelihood: the mechanism's density over simulations, or a particle filter.
 
     model: a Model, or a `StateSpace` where the release is a time series with independent noise. draws: for "importance", the effective
     sample size to reach; for "metropolis", the draws in all chains. particles: simulations or particles per estimate (None: so many that
-    the log-likelihood has sd about 1 at the posterior mean). For "metropolis": chains; warmup, steps that adapt and are thrown away; thin,
-    keep each so-many-th step; blocks, of simulations of which each step refreshes one. checkpoint: a path; a killed run resumes to
-    the same result. Returns a Posterior; info holds particles, sd_log_likelihood, halvings, evaluations, simulations, and
-    log_evidence with its standard error, or acceptance and R-hat. Warns when draws are worth less than asked, or chains have not mixed.
+    the log-likelihood has sd about 1 at the posterior mean). proposal: where the search begins, as in `importance` (default: the prior).
+    For "metropolis": chains; warmup, steps that adapt and are thrown away; thin, keep each so-many-th step; blocks, of simulations of
+    which each step refreshes one. checkpoint: a path; a killed run resumes to the same result. Returns a Posterior; info holds
+    particles, sd_log_likelihood, halvings, evaluations, simulations, and log_evidence with its standard error, or acceptance and R-hat.
+    Warns when draws are worth less than asked, or chains have not mixed.
     Raises ValueError for bad arguments, a mechanism without density or whose noise has no independent parts, or an impossible release.
     Source: Andrieu and Roberts 2009; Tran, Scharth, Pitt and Kohn 2013; Del Moral and Murray 2015 for the filter.
     """
@@ -510,11 +513,11 @@ def pseudo_marginal(release: Release, model: Model | StateSpace, *, draws: int, 
     _check(release, model, method, dict(draws=draws, particles=1 if particles is None else particles) | walking)
     saved = Checkpoint(checkpoint, dict(run="pseudo_marginal", method=method, s_dp=release.s_dp.tolist(), mechanism=release.mechanism, draws=draws,
                                         prior=about_prior(model.prior), particles=particles, seed=seed_state(rng),
-                                        walking=walking if method == "metropolis" else {}))
+                                        walking=walking if method == "metropolis" else {}) | ({} if proposal is None else dict(proposal=type(proposal).__name__)))
     likelihood = _Likelihood(release, model, particles or (64 if hasattr(model, "step") else 16))
     with tqdm(total=draws, desc="pseudo-marginal", unit=" draws", delay=2.0, disable=not progress, leave=False) as bar:
         run = _Run(likelihood, _Journal(saved), executor, bar, dict(evaluations=0, simulations=0, failed=0, fixed=particles is not None))
-        start, child = _locate(run, rng.spawn(1)[0]), rng.spawn(1)[0]
+        start, child = _locate(run, proposal or model.prior, rng.spawn(1)[0]), rng.spawn(1)[0]
         draw = _importance(run, start, draws, child) if method == "importance" else _metropolis(run, start, draws, **walking, rng=child)
     info = draw[1] | dict(method=f"pseudo-marginal, {method}") | {name: run.tally[name] for name in ("evaluations", "simulations", "failed")}
     if info["failed"] > 0.01 * info["simulations"]:

@@ -5,14 +5,16 @@
 # %% auto #0
 __all__ = ['recycle', 'refine']
 
-# %% ../../nbs/analyst/40_refine.ipynb #0a7a40e8
+# %% ../../nbs/analyst/40_refine.ipynb #80c2514b
+import math
 import warnings
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .importance import NoWeight, StudentMixture, fit_proposal, importance    # one family: weights of the same kind
+from .pseudo_marginal import StateSpace, pseudo_marginal
 from ..mechanisms import Release
 from ..model import Model, Prior, check_generator, check_release
 from ..posterior import Posterior
@@ -74,45 +76,77 @@ def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
     kept = sims.log_weights > -np.inf
     return Posterior(prior.from_unconstrained(sims.z[kept]), sims.log_weights[kept], prior.names, dict(method="recycled"))
 
-# %% ../../nbs/analyst/40_refine.ipynb #cd15e898
-def refine(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator, simulations: int = 0, defensive: float = 0.1,
-           executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+# %% ../../nbs/analyst/40_refine.ipynb #851d00d2
+def refine(posterior: Posterior, release: Release, model: Model | StateSpace, *, rng: np.random.Generator, simulations: int = 0,
+           target_ess: float | None = None, defensive: float = 0.1, executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """The exact posterior, by importance weights, from an approximate one that serves as proposal.
 
-    posterior: of `sppe` or `sple`, whose own simulations are recycled, or any other of the model's parameters. simulations: fresh
-    ones, from the posterior as proposal; 0: recycle only. defensive: share of them drawn from the prior, in [0, 1). checkpoint: a
-    path; as for `importance`. Returns a weighted Posterior; info holds the effective sample sizes of what was recycled and of what
-    is fresh, and Pareto's k. Warns when k exceeds 0.7: then the weights rest on a few simulations, and the result is not to be
-    trusted. Raises ValueError for a mechanism without density, when there is nothing to weigh, or nothing has positive weight.
+    posterior: of `sppe` or `sple`, whose own simulations are recycled, or any other of the model's parameters. model: a Model; or a
+    `StateSpace`, for which a particle filter gives the weights, until they are worth target_ess (default 1000): nothing is recycled
+    then, and simulations must be 0. simulations: fresh ones, from the posterior as proposal; 0: recycle only. target_ess: effective
+    draws at which to stop; simulations is then a limit, and they come in ten rounds, each from a proposal fitted to those before.
+    defensive: share of them drawn from the prior, in [0, 1). checkpoint: a path, as for `importance` and `pseudo_marginal`. Returns a
+    weighted Posterior; info holds the effective sample sizes of what was recycled and of what is fresh, and Pareto's k. Warns when k
+    exceeds 0.7: then the weights rest on a few simulations, and the result is not to be trusted; and when it is worth less than
+    target_ess. Raises ValueError for a mechanism without density, when there is nothing to weigh, or nothing has positive weight.
     """
     check_release(release), check_generator(rng)
     simulations = whole_number("simulations", simulations, 0)
+    if target_ess is not None and not 0 < target_ess < math.inf:
+        raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), so nothing can be weighed: the neural posterior stands as it is")
     if tuple(posterior.names) != tuple(model.prior.names):
         raise ValueError(f"the posterior is of {posterior.names}, but the model's parameters are {model.prior.names}")
-    recycled = recycle(posterior, model.prior)
-    fresh = None
-    if simulations:
+    options = dict(executor=executor, progress=progress, checkpoint=checkpoint)
+    if hasattr(model, "step"):
+        if simulations:
+            raise ValueError("a StateSpace is filtered, not simulated: say how many effective draws you want (target_ess) instead of simulations")
+        return _filtered(posterior, release, model, math.ceil(target_ess or 1000), rng, options)
+    if target_ess is not None and not simulations:
+        raise ValueError("target_ess needs to know how many simulations may be made for it: refine(..., target_ess=..., simulations=10_000)")
+    return _weighted(posterior, release, model, simulations, target_ess, defensive, rng, options)
+
+# %% ../../nbs/analyst/40_refine.ipynb #5efaac98
+def _weighted(posterior, release, model, simulations, target_ess, defensive, rng, options) -> Posterior:
+    "By the mechanism's density: what is recycled and what is fresh, pooled."
+    recycled, fresh = recycle(posterior, model.prior), None
+    have = recycled.ess if recycled else 0.0
+    if simulations and (target_ess is None or have < target_ess):
         proposal = _as_proposal(posterior, release, model.prior, rng.spawn(1)[0])
+        rounds = 1 if target_ess is None else min(10, simulations)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its own small sample; the pooled one is judged below
-            fresh = importance(release, model, rng=rng, rounds=1, simulations=simulations, proposal=proposal, defensive=defensive,
-                               executor=executor, progress=progress, checkpoint=checkpoint)
+            fresh = importance(release, model, rng=rng, rounds=rounds, simulations=simulations // rounds, proposal=proposal, defensive=defensive,
+                               target_ess=None if target_ess is None else target_ess - have, **options)
     parts = [part for part in (recycled, fresh) if part is not None]
     if not parts:
         raise NoWeight("there is nothing to weigh: this posterior brings no simulations (or none of positive weight); ask for fresh ones, "
-                         "refine(..., simulations=10_000)")
-    theta, log_weights = _pool(parts)
-    info = dict(method="refined", of=posterior.info.get("method", "unknown"), recycled_ess=recycled.ess if recycled else 0.0,
-                fresh_ess=fresh.ess if fresh else 0.0, fresh_simulations=simulations,
-                simulations=simulations, failed=fresh.info["failed"] if fresh else 0)
-    result = Posterior(theta, log_weights, model.prior.names, info)
-    info["pareto_k"] = float(result.pareto_k)
-    if info["failed"] > 0.01 * simulations:
-        warnings.warn(f"{info['failed']:,} of {simulations:,} simulations were not finite, or could not have been released at all; they have weight zero",
-                      stacklevel=2)
-    if result.pareto_k > 0.7:
-        warnings.warn(f"Pareto k is {result.pareto_k:.2f}, above 0.7, with an effective sample size of {result.ess:.0f}: the weights rest on a few "
-                      "simulations, and the result is not to be trusted; ask for more simulations, or for a better fit", stacklevel=2)
-    return Posterior(theta, log_weights, model.prior.names, info)
+                       "refine(..., simulations=10_000)")
+    made, failed = (fresh.info["simulations"], fresh.info["failed"]) if fresh else (0, 0)
+    info = dict(method="refined", of=posterior.info.get("method", "unknown"), recycled_ess=have, fresh_ess=fresh.ess if fresh else 0.0,
+                fresh_simulations=made, simulations=made, failed=failed)
+    if failed > 0.01 * made:
+        warnings.warn(f"{failed:,} of {made:,} simulations were not finite, or could not have been released at all; they have weight zero", stacklevel=3)
+    return _judged(Posterior(*_pool(parts), model.prior.names, info), target_ess)
+
+
+def _filtered(posterior, release, model, target_ess, rng, options) -> Posterior:
+    "By a particle filter's estimates of the likelihood, the search for the posterior beginning at the one given."
+    proposal = _as_proposal(posterior, release, model.prior, rng.spawn(1)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # judged below
+        found = pseudo_marginal(release, model, draws=target_ess, rng=rng, proposal=proposal, **options)
+    info = dict(method="refined", of=posterior.info.get("method", "unknown"), recycled_ess=0.0, fresh_ess=found.ess, fresh_simulations=found.info["simulations"])
+    return _judged(replace(found, info=found.info | info), target_ess)
+
+
+def _judged(result: Posterior, target_ess) -> Posterior:
+    "The result with Pareto's k in its info, and a warning where it is not to be trusted or falls short."
+    k = float(result.pareto_k)
+    if k > 0.7:
+        warnings.warn(f"Pareto k is {k:.2f}, above 0.7, with an effective sample size of {result.ess:.0f}: the weights rest on a few "
+                      "simulations, and the result is not to be trusted; ask for more simulations, or for a better fit", stacklevel=4)
+    elif target_ess is not None and result.ess < target_ess:
+        warnings.warn(f"the result is worth {result.ess:.0f} draws, not {target_ess:.0f}; allow more simulations", stacklevel=4)
+    return replace(result, info=result.info | dict(pareto_k=k))
