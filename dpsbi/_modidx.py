@@ -529,6 +529,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                     'dpsbi.analyst.sppe._next_proposal': ('analyst/sppe.html#_next_proposal', 'dpsbi/analyst/sppe.py'),
                                     'dpsbi.analyst.sppe._pairs': ('analyst/sppe.html#_pairs', 'dpsbi/analyst/sppe.py'),
                                     'dpsbi.analyst.sppe._partners': ('analyst/sppe.html#_partners', 'dpsbi/analyst/sppe.py'),
+                                    'dpsbi.analyst.sppe._power': ('analyst/sppe.html#_power', 'dpsbi/analyst/sppe.py'),
                                     'dpsbi.analyst.sppe._sharpest': ('analyst/sppe.html#_sharpest', 'dpsbi/analyst/sppe.py'),
                                     'dpsbi.analyst.sppe._simulated': ('analyst/sppe.html#_simulated', 'dpsbi/analyst/sppe.py'),
                                     'dpsbi.analyst.sppe._usable': ('analyst/sppe.html#_usable', 'dpsbi/analyst/sppe.py'),

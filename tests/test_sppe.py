@@ -5,6 +5,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from dpsbi import mechanisms
+from dpsbi.analyst import sppe as module
 from dpsbi.analyst.sppe import CORRECTIONS, Estimator, Pairs, Training, amortise, sppe, temper
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.model import Model, Prior
@@ -74,6 +75,19 @@ def test_temper_finds_the_power():
     assert kish(power * log_eta) == pytest.approx(200, rel=1e-3)
     assert temper(np.zeros(1000), 0.01 * log_eta / np.ptp(log_eta), 200) == 1.0
     assert temper(np.zeros(3), np.full(3, -np.inf), 2) == 0.0
+
+
+def test_held_out_pairs_lie_where_training_goes(monkeypatch):
+    "A fold is small: by a power of its own, its contexts would come from far outside of what is trained."
+    rng, pairs = np.random.default_rng(1), {}
+    z = np.concatenate([rng.normal(0, 0.6, (4200, 1)), rng.normal(0, 30, (1800, 1))])[rng.permutation(6000)]
+    log_p, s = stats.norm(0, 30).logpdf(z[:, 0]), rng.normal(z, 1, (6000, 5))
+    sims = module.Simulations(z, s, log_p, np.log(0.7 * stats.norm(0, 0.6).pdf(z[:, 0]) + 0.3 * np.exp(log_p)), Gaussian(0.5).log_prob(np.zeros(5), s))
+    monkeypatch.setattr(module, "fit", lambda draw, held_out, **_: pairs.update(inside=draw(rng), outside=held_out))
+    module.train(Gaussian(0.5), np.zeros(5), sims, Prior(a=stats.norm(0, 30)), 0, rng=rng, training=Training(), steps=1, flow=None,
+                 correction="weights", draws=4, kind="sobol", device="cpu", progress=False)
+    spread = {name: c.mean(axis=1).std() for name, (_, c) in pairs.items()}      # 0.37 and 0.38; by powers of their own 0.37 and 0.70
+    assert spread["outside"] < 1.3 * spread["inside"], spread
 
 
 def test_pairs_beyond_the_limit_are_thinned_without_bias(monkeypatch):

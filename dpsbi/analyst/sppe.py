@@ -246,7 +246,7 @@ def focus(mechanism, s_dp, sims: Simulations, rng, turns: int = 8) -> tuple[Near
     log_v, tau, rho = near.weigh(c, sims.log_u)
     return replace(near, tau=tau, rho=rho), fit_scaling(sims.z, c, _exp(log_v), noise)
 
-# %% ../../nbs/analyst/38_sppe.ipynb #666985ef
+# %% ../../nbs/analyst/38_sppe.ipynb #6aaed9ea
 def log_prior(prior: Prior, z: np.ndarray) -> np.ndarray:
     "Log prior density of unconstrained z (n, free)."
     return prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)
@@ -256,37 +256,42 @@ def _near(mechanism, s_dp, sims: Simulations, correction: str, rng) -> tuple[Nea
     "Where to learn, and the regression to start from, if the noise is sharp."
     if correction == "atomic" or s_dp is None or not hasattr(mechanism, "log_prob"):
         return None, None
-    power, pairs = _around(mechanism, s_dp, sims)
-    return focus(mechanism, s_dp, sims, rng) if power < SHARP or pairs.sharing(rng) < SHARED else (None, None)
+    power = _power(sims)
+    return focus(mechanism, s_dp, sims, rng) if power < SHARP or _around(mechanism, s_dp, sims, power).sharing(rng) < SHARED else (None, None)
 
 
-def _around(mechanism, s_dp, sims: Simulations, **more) -> tuple[float, Pairs]:
-    "The power γ, and pairs whose contexts come from simulations weighted by it."
-    power = temper(sims.log_u, sims.log_eta, max(ENOUGH, 0.1 * len(sims)))
+def _power(sims: Simulations) -> float:
+    "The power γ."
+    return temper(sims.log_u, sims.log_eta, max(ENOUGH, SHARE * len(sims)))
+
+
+def _around(mechanism, s_dp, sims: Simulations, power: float, **more) -> Pairs:
+    "Pairs whose contexts come from simulations weighted by u and a power of η."
     log_v = sims.log_u + (power * np.maximum(sims.log_eta, -1e300) if power else 0.0)
-    return power, Pairs(mechanism, sims.z, sims.s, sims.log_u, log_v, s_dp, **more)
+    return Pairs(mechanism, sims.z, sims.s, sims.log_u, log_v, s_dp, **more)
 
 
-def _pairs(mechanism, s_dp, sims: Simulations, correction: str, draws: int, kind: str, near: Near | None, rng) -> Pairs:
-    "Where to train, given all simulations (of the fold)."
+def _pairs(mechanism, s_dp, sims: Simulations, correction: str, draws: int, kind: str, near: Near | None, power: float, rng) -> Pairs:
+    "Where to train, or to judge: pairs of these simulations, with contexts chosen by `near`, or else by the power γ."
     common = dict(mechanism=mechanism, z=sims.z, s=sims.s, s_dp=s_dp, draws=draws, kind=kind)
     if correction == "atomic":                                  # every simulation, whatever its proposal
         return Pairs(log_u=np.zeros(len(sims)), log_v=np.zeros(len(sims)), **common)
     if s_dp is None or not hasattr(mechanism, "log_prob") or near is not None:
         return Pairs(log_u=sims.log_u, log_v=sims.log_u, near=near, **common)
     at = 0.5 if (sims.log_weights > -np.inf).any() and kish(sims.log_weights) >= ENOUGH else 0.0
-    _, pairs = _around(mechanism, s_dp, sims, at=at, draws=draws, kind=kind)
+    pairs = _around(mechanism, s_dp, sims, power, at=at, draws=draws, kind=kind)
     return replace(pairs, partners=int(np.clip(pairs.sharing(rng) / 4, 1, PARTNERS)))
 
-# %% ../../nbs/analyst/38_sppe.ipynb #f7c1270e
+# %% ../../nbs/analyst/38_sppe.ipynb #0c374d2d
 def train(mechanism, s_dp, sims: Simulations, prior: Prior, fold: int, *, rng, training: Training, steps: int, flow: Shape, correction: str,
           draws: int, kind: str, device: str, progress: bool) -> Fitted:
     "Fit q(z | s̃) to all simulations but those of one fold, which say when to stop; s_dp None: for every release."
     sims = sims.take(sims.log_u > -np.inf)                       # without those that failed
     mine = np.arange(len(sims)) % training.folds == fold         # by position, so that each round gives its share
     near, start = _near(mechanism, s_dp, sims.take(~mine), correction, rng)
-    inside = _pairs(mechanism, s_dp, sims.take(~mine), correction, draws, kind, near, rng)
-    outside = _pairs(mechanism, s_dp, sims.take(mine), correction, draws, kind, near, rng)
+    power = _power(sims.take(~mine))                             # of the held-out too, so that they lie where training goes
+    inside = _pairs(mechanism, s_dp, sims.take(~mine), correction, draws, kind, near, power, rng)
+    outside = _pairs(mechanism, s_dp, sims.take(mine), correction, draws, kind, near, power, rng)
     marked = lambda pairs: pairs if correction != "atomic" else (*pairs, log_prior(prior, pairs[0]))
     first, held_out = inside(rng), outside(rng, 4096)
     ready = [first]
