@@ -98,6 +98,19 @@ def test_agrees_with_the_exact_posterior(method):
         agrees(found.info["log_evidence"], evidence, found.info["log_evidence_se"], verbose=False)
 
 
+def fragile():
+    "A model that is interrupted at its 150th step."
+    class Fragile(Forecasting):
+        calls = 0
+
+        def step(self, *args):
+            Fragile.calls += 1
+            if Fragile.calls == 150:
+                raise KeyboardInterrupt
+            return super().step(*args)
+    return Fragile
+
+
 def roughly(centre, sd=0.1):
     "A posterior of sigma known by draws around a centre."
     return dpsbi.Posterior(np.exp(np.random.default_rng(5).normal(np.log(centre), sd, (500, 1))), names=PRIOR.names)
@@ -121,20 +134,11 @@ def test_refined_by_a_filter_it_is_exact_wherever_it_began(centre):
 
 
 def test_refined_by_a_filter_one_seed_one_result_also_when_killed(tmp_path):
-    alone, path, calls = refined(), tmp_path / "run.npz", 0
+    alone, path = refined(), tmp_path / "run.npz"
     with ThreadPoolExecutor(3) as pool:
         assert same(alone, refined(executor=pool))
-
-    class Fragile(Forecasting):
-        def step(self, *args):
-            nonlocal calls
-            calls += 1
-            if calls == 150:
-                raise KeyboardInterrupt
-            return super().step(*args)
-
     with pytest.raises(KeyboardInterrupt):
-        refined(model=Fragile(PRIOR, TIMES), checkpoint=path)
+        refined(model=fragile()(PRIOR, TIMES), checkpoint=path)
     assert same(alone, refined(checkpoint=path))
     with pytest.raises(ValueError, match="another run"):                       # a run that began elsewhere
         run(model=Forecasting(PRIOR, TIMES), draws=300, checkpoint=path)
@@ -172,22 +176,13 @@ def test_one_seed_one_result_with_any_executor(method):
 
 @methods
 def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
-    alone, path, calls = run(method=method, particles=20), tmp_path / "run.npz", 0
-
-    class Fragile(Forecasting):
-        def step(self, *args):
-            nonlocal calls
-            calls += 1
-            if calls == 150:
-                raise KeyboardInterrupt
-            return super().step(*args)
-
+    alone, path, Fragile = run(method=method, particles=20), tmp_path / "run.npz", fragile()
     with pytest.raises(KeyboardInterrupt):
         run(model=Fragile(PRIOR, TIMES), method=method, particles=20, checkpoint=path)
     assert same(alone, run(method=method, particles=20, checkpoint=path))
-    calls = 200
+    Fragile.calls = 200
     finished = run(model=Fragile(PRIOR, TIMES), method=method, particles=20, checkpoint=path)
-    assert same(alone, finished) and calls < 210                                # nothing is computed again; bad input is still looked for
+    assert same(alone, finished) and Fragile.calls < 210                                # nothing is computed again; bad input is still looked for
     with pytest.raises(ValueError, match="another run"):
         run(method=method, particles=20, seed=2, checkpoint=path)
 
