@@ -182,7 +182,7 @@ def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
     assert same(alone, run(method=method, particles=20, checkpoint=path))
     Fragile.calls = 200
     finished = run(model=Fragile(PRIOR, TIMES), method=method, particles=20, checkpoint=path)
-    assert same(alone, finished) and Fragile.calls < 210                                # nothing is computed again; bad input is still looked for
+    assert same(alone, finished) and Fragile.calls < 210  # nothing is computed again; bad input is still looked for
     with pytest.raises(ValueError, match="another run"):
         run(method=method, particles=20, seed=2, checkpoint=path)
 

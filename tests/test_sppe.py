@@ -91,7 +91,6 @@ def test_held_out_pairs_lie_where_training_goes(monkeypatch):
 
 
 def test_pairs_beyond_the_limit_are_thinned_without_bias(monkeypatch):
-    import dpsbi.analyst.sppe as module
     monkeypatch.setattr(module, "INNER", 2000)
     rng = np.random.default_rng(1)
     z = rng.normal(0, 1, size=(8000, 1))

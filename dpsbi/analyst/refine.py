@@ -76,7 +76,7 @@ def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
     kept = sims.log_weights > -np.inf
     return Posterior(prior.from_unconstrained(sims.z[kept]), sims.log_weights[kept], prior.names, dict(method="recycled"))
 
-# %% ../../nbs/analyst/40_refine.ipynb #851d00d2
+# %% ../../nbs/analyst/40_refine.ipynb #d1c2f9f2
 def refine(posterior: Posterior, release: Release, model: Model | StateSpace, *, rng: np.random.Generator, simulations: int = 0,
            target_ess: float | None = None, defensive: float = 0.1, executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
     """The exact posterior, by importance weights, from an approximate one that serves as proposal.
@@ -85,7 +85,7 @@ def refine(posterior: Posterior, release: Release, model: Model | StateSpace, *,
     `StateSpace`, for which a particle filter gives the weights, until they are worth target_ess (default 1000): nothing is recycled
     then, and simulations must be 0. simulations: fresh ones, from the posterior as proposal; 0: recycle only. target_ess: effective
     draws at which to stop; simulations is then a limit, and they come in ten rounds, each from a proposal fitted to those before.
-    defensive: share of them drawn from the prior, in [0, 1). checkpoint: a path, as for `importance` and `pseudo_marginal`. Returns a
+    defensive: share of them drawn from the prior, in [0, 1); a filter has its own. checkpoint: a path, as for `importance` and `pseudo_marginal`. Returns a
     weighted Posterior; info holds the effective sample sizes of what was recycled and of what is fresh, and Pareto's k. Warns when k
     exceeds 0.7: then the weights rest on a few simulations, and the result is not to be trusted; and when it is worth less than
     target_ess. Raises ValueError for a mechanism without density, when there is nothing to weigh, or nothing has positive weight.
