@@ -977,6 +977,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                              'dpsbi.model._marginal': ('model.html#_marginal', 'dpsbi/model.py'),
                              'dpsbi.model._width': ('model.html#_width', 'dpsbi/model.py'),
                              'dpsbi.model.about_prior': ('model.html#about_prior', 'dpsbi/model.py'),
+                             'dpsbi.model.about_proposal': ('model.html#about_proposal', 'dpsbi/model.py'),
                              'dpsbi.model.batch_sizes': ('model.html#batch_sizes', 'dpsbi/model.py'),
                              'dpsbi.model.check_generator': ('model.html#check_generator', 'dpsbi/model.py'),
                              'dpsbi.model.check_release': ('model.html#check_release', 'dpsbi/model.py'),

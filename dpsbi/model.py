@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['MAX_BATCH', 'Prior', 'Model', 'batch_sizes', 'in_order', 'simulated', 'query_values', 'mechanism_log_prob',
-           'simulate', 'private_batch', 'check_generator', 'about_prior', 'check_release', 'seed_state', 'Checkpoint']
+           'simulate', 'private_batch', 'check_generator', 'about_prior', 'about_proposal', 'check_release',
+           'seed_state', 'Checkpoint']
 
 # %% ../nbs/04_model.ipynb #9df33f74
 import json
@@ -364,6 +365,13 @@ def about_prior(prior) -> list:
     if not hasattr(prior, "marginals"):
         return list(prior.names)
     return [[name, type(f).__name__, getattr(getattr(f, "dist", None), "name", ""), values(f)] for name, f in prior.marginals.items()]
+
+
+def about_proposal(proposal, prior) -> list | None:
+    "What tells two proposals apart: the kind, and the density at a few points of the prior; None for None, the prior itself."
+    if proposal is None:
+        return None
+    return [type(proposal).__name__, *(f"{density:.4g}" for density in proposal.log_prob(prior.sample(8, np.random.default_rng(0))))]
 
 
 def check_release(release) -> None:

@@ -86,6 +86,17 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         METHODS["importance"](rng=np.random.default_rng(2), checkpoint=tmp_path / "c.npz")
 
 
+def test_a_checkpoint_of_another_proposal_is_refused(tmp_path):
+    def run(proposal):
+        return METHODS["importance"](rng=np.random.default_rng(1), proposal=proposal, checkpoint=tmp_path / "c.npz")
+
+    first, second = (dpsbi.Prior(rate=stats.gamma(30, scale=scale)) for scale in (1.2, 1.3))
+    assert same(run(first), run(first))
+    for other in (second, None):
+        with pytest.raises(ValueError, match="differs in proposal"):
+            run(other)
+
+
 @settings(max_examples=25)
 @given(s_dp=st.floats(-30, 90), scale=st.floats(2, 60), shape=st.floats(5, 60), seed=st.integers(0, 10**6))
 def test_importance_agrees_with_enumeration(s_dp, scale, shape, seed):

@@ -142,6 +142,8 @@ def test_refined_by_a_filter_one_seed_one_result_also_when_killed(tmp_path):
     assert same(alone, refined(checkpoint=path))
     with pytest.raises(ValueError, match="another run"):                       # a run that began elsewhere
         run(model=Forecasting(PRIOR, TIMES), draws=300, checkpoint=path)
+    with pytest.raises(ValueError, match="differs in proposal"):               # and one of the same kind
+        refined(roughly(0.95), checkpoint=path)
 
 
 @pytest.mark.parametrize("how, match", [(dict(simulations=100), "target_ess"), (dict(target_ess=0), "positive"), (dict(target_ess=np.nan), "positive"), (dict(target_ess=np.inf), "finite"),

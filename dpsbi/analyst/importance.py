@@ -16,7 +16,7 @@ from scipy import special
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, about_prior, check_release, seed_state, simulate
+from ..model import Checkpoint, Model, about_prior, about_proposal, check_release, seed_state, simulate
 from ..posterior import Posterior, kish
 from ..privacy import whole_number
 
@@ -194,7 +194,8 @@ def importance(release: Release, model: Model, *, rng: np.random.Generator, roun
     """
     _check(release, rounds, simulations, defensive)
     saved = Checkpoint(checkpoint, dict(method="importance", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, defensive=defensive,
-                                        prior=about_prior(model.prior), simulations=simulations, seed=seed_state(rng)))
+                                        prior=about_prior(model.prior), proposal=about_proposal(proposal, model.prior),
+                                        simulations=simulations, seed=seed_state(rng)))
     recorded = saved.load() or dict(z=[], log_eta=[])
     run, history = _Rounds(model.prior, proposal or model.prior, defensive), dict(power=[], ess=[])
     with tqdm(total=rounds * simulations, desc="importance", delay=2.0, disable=not progress, leave=False) as bar:

@@ -96,8 +96,8 @@ def infer(release: Release, model: "Model | StateSpace | LatentRecords", *, rng:
     """
     check_release(release), check_generator(rng)
     max_simulations = whole_number("max_simulations", max_simulations, 1000, most=None)
-    if not target_ess > 0:
-        raise ValueError(f"target_ess must be positive, not {target_ess}")
+    if not 0 < target_ess < math.inf:
+        raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
     options, history, children = dict(executor=executor, progress=progress), [], rng.spawn(4)
     if hasattr(model, "step"):
         found = pseudo_marginal(release, model, draws=math.ceil(target_ess), rng=children[0], checkpoint=_part(checkpoint, "filter"), **options)

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from .importance import _Rounds          # one family: the rounds and proposals of adaptive importance sampling
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, _width, about_prior, batch_sizes, check_release, in_order, mechanism_log_prob, query_values, seed_state
+from ..model import Checkpoint, Model, _width, about_prior, about_proposal, batch_sizes, check_release, in_order, mechanism_log_prob, query_values, seed_state
 from ..posterior import Posterior, _arviz, kish
 from ..privacy import whole_number
 
@@ -512,8 +512,8 @@ def pseudo_marginal(release: Release, model: Model | StateSpace, *, draws: int, 
     walking = dict(chains=chains, warmup=warmup, thin=thin, blocks=blocks)
     _check(release, model, method, dict(draws=draws, particles=1 if particles is None else particles) | walking)
     saved = Checkpoint(checkpoint, dict(run="pseudo_marginal", method=method, s_dp=release.s_dp.tolist(), mechanism=release.mechanism, draws=draws,
-                                        prior=about_prior(model.prior), particles=particles, seed=seed_state(rng),
-                                        walking=walking if method == "metropolis" else {}) | ({} if proposal is None else dict(proposal=type(proposal).__name__)))
+                                        prior=about_prior(model.prior), proposal=about_proposal(proposal, model.prior), particles=particles,
+                                        seed=seed_state(rng), walking=walking if method == "metropolis" else {}))
     likelihood = _Likelihood(release, model, particles or (64 if hasattr(model, "step") else 16))
     with tqdm(total=draws, desc="pseudo-marginal", unit=" draws", delay=2.0, disable=not progress, leave=False) as bar:
         run = _Run(likelihood, _Journal(saved), executor, bar, dict(evaluations=0, simulations=0, failed=0, fixed=particles is not None))
