@@ -12,6 +12,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.stats import qmc
 
+from .privacy import whole_number
+
 # %% ../nbs/05_rqmc.ipynb #50850234
 KINDS = ("sobol", "lattice", "mc")
 BITS = 52
@@ -60,8 +62,7 @@ def _check(n, dim, rng, kind) -> None:
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {KINDS}, not {kind!r}")
     for name, value in (("the number of points", n), ("the dimension", dim)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        whole_number(name, value, most=None)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy Generator, such as np.random.default_rng(seed), not {type(rng).__name__}")
     if kind == "sobol" and n & (n - 1):

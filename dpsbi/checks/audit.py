@@ -16,6 +16,7 @@ from scipy import stats
 from tqdm import tqdm
 
 from ..model import in_order
+from ..privacy import whole_number
 
 # %% ../../nbs/checks/51_audit.ipynb #45ca20b5
 def lowest_bit(x: np.ndarray) -> np.ndarray:
@@ -160,11 +161,10 @@ def audit(run: Callable, x, x_neighbour, epsilon: float, *, rng: np.random.Gener
     """
     if not (epsilon >= 0 and 0 <= delta < 1 and 0 < confidence < 1):
         raise ValueError(f"a claim is epsilon >= 0 and 0 <= delta < 1, at a confidence between 0 and 1, not {epsilon}, {delta}, {confidence}")
-    if runs != int(runs) or runs < 1000:
-        raise ValueError(f"runs must be a whole number of at least 1000, not {runs}")
+    runs = whole_number("runs", runs, 1000)
     *seeds, searching = rng.spawn(3)
-    with tqdm(total=2 * int(runs), desc="audit", unit=" runs", delay=2.0, disable=not progress, leave=False) as bar:
-        a, b = (_outputs(run, data, int(runs), seed, executor, bar) for data, seed in zip((x, x_neighbour), seeds))
+    with tqdm(total=2 * runs, desc="audit", unit=" runs", delay=2.0, disable=not progress, leave=False) as bar:
+        a, b = (_outputs(run, data, runs, seed, executor, bar) for data, seed in zip((x, x_neighbour), seeds))
     if a.shape[1:] != b.shape[1:]:
         raise ValueError(f"outputs must have one shape, not {a.shape[1:]} under one input and {b.shape[1:]} under the other")
     both, names = _columns(np.concatenate([a, b]), digits)

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from ..mechanisms import Release
 from ..model import Model, batch_sizes, in_order, private_batch, query_values
 from ..posterior import Posterior
-from ..privacy import Query
+from ..privacy import Query, whole_number
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #51496269
 def _posterior(draws, name: str) -> Posterior:
@@ -96,15 +96,13 @@ def c2st_scores(a, b, *, rng: np.random.Generator, size: int | None = None, repe
     from threadpoolctl import threadpool_limits
     a, b = _pair(a, b)
     n = int(min(a.ess, b.ess) + 1e-6) if size is None else size
-    for name, value, least in (("size", n, folds), ("repeats", repeats, 1), ("folds", folds, 2)):
-        if value != int(value) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, not {value}"
-                             + " (draws, or their effective number)" * (name == "size"))
+    for name, value, least in (("folds", folds, 2), ("repeats", repeats, 1), ("size (draws, or their effective number)", n, folds)):
+        whole_number(name, value, least)
     short = [name for name, p in (("a", a), ("b", b)) if p.log_weights is None and n > len(p)]
     if short:
         raise ValueError(f"size = {n} draws of each are wanted, but {short[0]} has only {len(dict(a=a, b=b)[short[0]])}")
     with threadpool_limits(1):
-        scores = list(in_order(executor, _accuracy, _tests(a, b, int(n), folds, repeats, rng)))
+        scores = list(in_order(executor, _accuracy, _tests(a, b, n, folds, repeats, rng)))
     return np.array(scores).reshape(repeats, folds)
 
 
@@ -372,9 +370,7 @@ def rank_histogram(calibration: Calibration, bins: int = 8, *, alarm: float = 0.
     A share of a calibrated method lies outside, in any bin of any parameter, with probability at most alarm. Raises ValueError for
     fewer than two bins.
     """
-    if bins != int(bins) or bins < 2:
-        raise ValueError(f"bins must be a whole number of at least 2, not {bins}")
-    n, edges = len(calibration.positions), np.linspace(0, 1, int(bins) + 1)
+    n, edges = len(calibration.positions), np.linspace(0, 1, whole_number("bins", bins, 2) + 1)
     shares = np.stack([np.histogram(column, edges)[0] for column in calibration.positions.T], axis=1) / n
     each = alarm / shares.size / 2
     return shares, stats.binom.ppf(each, n, 1 / bins) / n, stats.binom.isf(each, n, 1 / bins) / n
@@ -404,8 +400,7 @@ def sbc(method: Callable, model: Model, query: Query, mechanism, *, replications
     Modrák et al. 2023 for quantities. Raises TypeError if method returns no Posterior; ValueError for too few draws.
     """
     for name, value in dict(replications=replications, draws=draws).items():
-        if value != int(value) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, not {value}")
+        whole_number(name, value)
     tasks = ((method, model, query, mechanism, draws, quantity, child) for child in rng.spawn(replications))
     bar = tqdm(total=replications, desc="calibration", delay=2.0, leave=False, disable=not progress)
     with bar:
@@ -499,10 +494,8 @@ def negative_log_density(posterior: Posterior, truth, *, by: str | None = None, 
 # %% ../../nbs/checks/50_diagnostics.ipynb #5c49b47d
 def _replicates(posterior, release, model, simulations, rng, executor, progress) -> np.ndarray:
     "Releases (simulations, r) simulated at draws of the posterior; NaN where a simulation failed."
-    if simulations != int(simulations) or simulations < 1:
-        raise ValueError(f"simulations must be a whole number of at least 1, not {simulations}")
     chooser, rest = rng.spawn(2)
-    theta = _posterior(posterior, "posterior").resample(simulations, chooser).theta
+    theta = _posterior(posterior, "posterior").resample(whole_number("simulations", simulations), chooser).theta
     sizes = batch_sizes(simulations)
     starts = np.cumsum([0, *sizes[:-1]])
     tasks = ((model, release, theta[i:i + k], child) for i, k, child in zip(starts, sizes, rest.spawn(len(sizes))))
