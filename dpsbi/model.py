@@ -367,11 +367,12 @@ def about_prior(prior) -> list:
     return [[name, type(f).__name__, getattr(getattr(f, "dist", None), "name", ""), values(f)] for name, f in prior.marginals.items()]
 
 
-def about_proposal(proposal, prior) -> list | None:
-    "What tells two proposals apart: the kind, and the density at a few points of the prior; None for None, the prior itself."
+def about_proposal(proposal) -> list | None:
+    "What tells two proposals apart: the kind, and a few draws of one seed with their densities; None for None, the prior itself."
     if proposal is None:
         return None
-    return [type(proposal).__name__, *(f"{density:.4g}" for density in proposal.log_prob(prior.sample(8, np.random.default_rng(0))))]
+    theta = proposal.sample(8, np.random.default_rng(0))
+    return [type(proposal).__name__, *(f"{value:.4g}" for value in (*np.ravel(theta), *np.ravel(proposal.log_prob(theta))))]
 
 
 def check_release(release) -> None:

@@ -194,7 +194,7 @@ def importance(release: Release, model: Model, *, rng: np.random.Generator, roun
     """
     _check(release, rounds, simulations, defensive)
     saved = Checkpoint(checkpoint, dict(method="importance", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, defensive=defensive,
-                                        prior=about_prior(model.prior), proposal=about_proposal(proposal, model.prior),
+                                        prior=about_prior(model.prior), proposal=about_proposal(proposal),
                                         simulations=simulations, seed=seed_state(rng)))
     recorded = saved.load() or dict(z=[], log_eta=[])
     run, history = _Rounds(model.prior, proposal or model.prior, defensive), dict(power=[], ess=[])

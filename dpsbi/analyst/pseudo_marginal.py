@@ -512,7 +512,7 @@ def pseudo_marginal(release: Release, model: Model | StateSpace, *, draws: int, 
     walking = dict(chains=chains, warmup=warmup, thin=thin, blocks=blocks)
     _check(release, model, method, dict(draws=draws, particles=1 if particles is None else particles) | walking)
     saved = Checkpoint(checkpoint, dict(run="pseudo_marginal", method=method, s_dp=release.s_dp.tolist(), mechanism=release.mechanism, draws=draws,
-                                        prior=about_prior(model.prior), proposal=about_proposal(proposal, model.prior), particles=particles,
+                                        prior=about_prior(model.prior), proposal=about_proposal(proposal), particles=particles,
                                         seed=seed_state(rng), walking=walking if method == "metropolis" else {}))
     likelihood = _Likelihood(release, model, particles or (64 if hasattr(model, "step") else 16))
     with tqdm(total=draws, desc="pseudo-marginal", unit=" draws", delay=2.0, disable=not progress, leave=False) as bar:
