@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from ..mechanisms import Release
 from ..model import batch_sizes, check_generator, in_order
-from ..privacy import _positive, whole_number
+from ..privacy import positive, whole_number
 from ..rqmc import points
 
 # %% ../../nbs/analyst/32_mcem.ipynb #05806eb2
@@ -397,9 +397,9 @@ def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, 
     e_step = _EStep(release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc), executor)
     if schedule == "ascent":
         sizes = whole_number("simulations", simulations), whole_number("max_simulations", max_simulations)
-        iterations = _ascent(e_step, theta, bounds, *sizes, _positive("tolerance", tolerance))
+        iterations = _ascent(e_step, theta, bounds, *sizes, positive("tolerance", tolerance))
     elif schedule == "stages" and len(stages):
-        pairs = [(_positive("tolerance of a stage", tol), whole_number("draws of a stage", n)) for tol, n in stages]
+        pairs = [(positive("tolerance of a stage", tol), whole_number("draws of a stage", n)) for tol, n in stages]
         iterations = _staged(e_step, theta, bounds, pairs)
     else:
         raise ValueError(f"schedule must be 'ascent' or 'stages' (with at least one pair in stages), not {schedule!r}")

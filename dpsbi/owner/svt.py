@@ -17,7 +17,7 @@ from scipy import optimize, special
 
 from ..laplace_difference import LaplaceDifference
 from ..mechanisms import _at_most, _opendp
-from ..privacy import Cost, _positive, whole_number
+from ..privacy import Cost, positive, whole_number
 
 # %% ../../nbs/owner/20_svt.ipynb #288259a5
 STEPS = 2**20           # grid steps in one sensitivity
@@ -127,7 +127,7 @@ class SparseVector:
 
     def __post_init__(self):
         for name in ("sensitivity", "b_threshold", "b_query"):
-            object.__setattr__(self, name, _positive(name, getattr(self, name)))
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
         object.__setattr__(self, "count", whole_number("count", self.count, most=None))
         if self.noise not in NOISES:
             raise ValueError(f"noise must be one of {NOISES}, not {self.noise!r}")
@@ -185,7 +185,7 @@ class SparseVector:
                   noise: str = "laplace", *, monotone: bool = False, delta: float = 0.0,
                   steps: int | None = None) -> "SparseVector":
         "The smallest scales with cost at most (ε, δ): in the ratio of the optimal split, or of the paper (b, 2b)."
-        count, epsilon, sensitivity = whole_number("count", count, most=None), _positive("epsilon", epsilon), _positive("sensitivity", sensitivity)
+        count, epsilon, sensitivity = whole_number("count", count, most=None), positive("epsilon", epsilon), positive("sensitivity", sensitivity)
         if budget not in ("optimal", "paper"):
             raise ValueError(f"budget must be 'optimal' or 'paper', not {budget!r}")
         accepts, accept = (1 if resample else count), (1 if monotone else 2)
@@ -385,7 +385,7 @@ class NoisySmallest:
 
     def __post_init__(self):
         for name in ("sensitivity", "scale"):
-            object.__setattr__(self, name, _positive(name, getattr(self, name)))
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
         object.__setattr__(self, "count", whole_number("count", self.count, most=None))
         if self.noise not in ("exponential", "gumbel"):
             raise ValueError(f"noise must be 'exponential' or 'gumbel', not {self.noise!r}")
@@ -405,7 +405,7 @@ class NoisySmallest:
     def calibrate(cls, sensitivity: float, epsilon: float, count: int, *, monotone: bool = False,
                   delta: float = 0.0) -> "NoisySmallest":
         "The smallest noise with cost at most (ε, δ); Gumbel where δ makes its standard deviation the smaller."
-        count, epsilon, sensitivity = whole_number("count", count, most=None), _positive("epsilon", epsilon), _positive("sensitivity", sensitivity)
+        count, epsilon, sensitivity = whole_number("count", count, most=None), positive("epsilon", epsilon), positive("sensitivity", sensitivity)
         start = count * (1 if monotone else 2) * sensitivity / epsilon
         plans = []
         for noise in ("exponential", "gumbel") if delta > 0 else ("exponential",):

@@ -16,7 +16,7 @@ from scipy import optimize, special, stats
 
 from ..mechanisms import Release
 from ..model import Model, Prior
-from ..privacy import Query, _positive, identity
+from ..privacy import Query, positive, identity
 
 # %% ../../nbs/simulators/10_counts.ipynb #4952e018
 def _simulate(theta, rng):
@@ -29,7 +29,7 @@ def gamma_poisson(alpha: float, beta: float) -> Model:
 
     Raises ValueError unless alpha and beta are above 0. Source: Gong (2019), Example 4.
     """
-    alpha, beta = _positive("alpha", alpha), _positive("beta", beta)
+    alpha, beta = positive("alpha", alpha), positive("beta", beta)
     return Model(Prior(theta=stats.gamma(alpha, scale=1 / beta)), _simulate)
 
 # %% ../../nbs/simulators/10_counts.ipynb #2b771631
@@ -95,7 +95,7 @@ def exact_posterior(alpha: float, beta: float, release: Release) -> GammaMixture
     release: of one count. Raises ValueError if no count can explain it. Source: enumeration of the latent count in
     Gong (2019), eq. (7); counts that together weigh less than 1e-16 are left out.
     """
-    alpha, beta = _positive("alpha", alpha), _positive("beta", beta)
+    alpha, beta = positive("alpha", alpha), positive("beta", beta)
     def log_pmf(s):
         return (special.gammaln(s + alpha) - special.gammaln(alpha) - special.gammaln(s + 1)
                 - alpha * np.log1p(1 / beta) - s * np.log1p(beta))
@@ -226,7 +226,7 @@ class GammaPoissonLaplace(_OnPanels):
 
     def __post_init__(self):
         for name in ("alpha", "beta", "epsilon"):
-            _positive(name, getattr(self, name))
+            positive(name, getattr(self, name))
         if not np.isfinite(self.s_obs):
             raise ValueError(f"s_obs must be a finite number, not {self.s_obs!r}")
 

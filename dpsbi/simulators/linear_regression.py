@@ -14,7 +14,7 @@ from scipy import linalg, stats
 
 from ..mechanisms import Laplace, Release
 from ..model import Model, Prior
-from ..privacy import Query, _positive, identity, whole_number
+from ..privacy import Query, positive, identity, whole_number
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #cffd7e21
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def linear_regression(n: int, p: int, clamp: float = 10.0, noise_variance: float
     prior = prior or Prior(beta=stats.multivariate_normal(np.zeros(p + 1)))
     if prior.dim != p + 1:
         raise ValueError(f"the prior has {prior.dim} parameters, but {p} predictors and the intercept need {p + 1}")
-    subjects = _Subjects(n, x_mean, _positive("noise_variance", noise_variance) ** 0.5)
-    summary = _Summary(n, p, _positive("clamp", clamp))
+    subjects = _Subjects(n, x_mean, positive("noise_variance", noise_variance) ** 0.5)
+    summary = _Summary(n, p, positive("clamp", clamp))
     about = dict(sensitivity=l1_sensitivity(n, p), unit="subject", dim=len(summary_names(p)))
     if records:
         return Model(prior, subjects), Query(summary, **about)

@@ -17,7 +17,7 @@ from scipy import optimize, special, stats
 from ..mechanisms import Laplace, Release
 from ..model import Model, Prior
 from ..posterior import Posterior
-from ..privacy import Query, _positive, identity
+from ..privacy import Query, positive, identity
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #d5c81267
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _layout(n, classes, features, levels, concentration) -> _Layout:
     for name, value, least in sizes:
         if value != int(value) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
-    return _Layout(int(n), int(classes), tuple(map(int, levels)), _positive("concentration", concentration))
+    return _Layout(int(n), int(classes), tuple(map(int, levels)), positive("concentration", concentration))
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #d7fe2bb2
 @dataclass(frozen=True)
