@@ -11,7 +11,8 @@ from dpsbi.model import Model, Prior
 from dpsbi.owner.abcdp import (NothingAccepted, abcdp, largest_count, plan, replay, simulate_pool, synthetic)
 from dpsbi.owner.svt import NoisySmallest, Seeded, SparseVector
 from dpsbi.posterior import Posterior
-from dpsbi.privacy import BudgetError, Ledger, Query
+from dpsbi.accounting import BudgetError, Ledger
+from dpsbi.privacy import Query
 
 N = 400
 X = np.random.default_rng(0).uniform(0, 0.6, N)
