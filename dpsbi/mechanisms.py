@@ -18,17 +18,17 @@ from pathlib import Path
 import numpy as np
 from scipy import optimize, special, stats
 
-from .accounting import (Cost, DiscreteLaplaceLoss, GaussianLoss, LaplaceLoss, Ledger, PureLoss,
-                              as_written, gaussian_delta, gaussian_epsilon)
+from .accounting import (Cost, DiscreteLaplaceLoss, GaussianLoss, LaplaceLoss, Ledger,
+                              PureLoss, as_written, gaussian_delta, gaussian_epsilon)
 from .privacy import Query, hushed, identity, positive, write_atomically
 
 # %% ../nbs/02_mechanisms.ipynb #da9c8558
 class Mechanism:
-    "What all mechanisms share; one of your own derives from it and defines members of the table above."
+    "What all mechanisms share; one of your own derives from it and defines the members above."
     needs_delta = False   # whether a price (ε, δ) can be stated only at some δ above 0
 
     def sample(self, s, rng: np.random.Generator) -> np.ndarray:
-        "Simulate releases of s (..., r), one per row. NOT PRIVATE: for the analyst's simulations only."
+        "Simulate releases of s (..., r), one per row. NOT PRIVATE: for an analyst's simulations."
         s = np.asarray(s, float)
         return self.transform(np.maximum(rng.random(s.shape), 2.0**-54), s)
 
@@ -51,9 +51,9 @@ def _at_most(target: float, value, loosen, start):
         step *= 2
     return parameter
 
-# %% ../nbs/02_mechanisms.ipynb #2e3d1885
+# %% ../nbs/02_mechanisms.ipynb #4f9c1785
 def _sensitivity(query: Query, norm: str) -> float:
-    "The query's sensitivity in l1 or l2, or a bound on it that holds; ValueError when there is none."
+    "The query's sensitivity in l1 or l2, or a bound on it; ValueError when there is none."
     if query.smoothness is not None:
         raise ValueError("this query's last value is its smooth sensitivity: "
                          "release it through SmoothLaplace or SmoothGaussian")
@@ -70,8 +70,8 @@ def _wrong_norm(query: Query, norm: str) -> str:
     return (f"this mechanism needs the query's sensitivity in the {norm} norm, and the query "
             f"states it in {query.norm}{reason}; {remedy}")
 
-# %% ../nbs/02_mechanisms.ipynb #4310fff2
-ALLOWANCE = 2.0**-20   # noise is drawn wider by this; half of it is for the query's own rounding
+# %% ../nbs/02_mechanisms.ipynb #aa72dde0
+ALLOWANCE = 2.0**-20   # noise is drawn wider by this; half of it is for the query's rounding
 
 
 def _moved_steps(query: Query, step: float) -> int:
@@ -79,14 +79,15 @@ def _moved_steps(query: Query, step: float) -> int:
 
     ValueError for values off the grid whose number is not stated.
     """
-    farthest = as_written(_sensitivity(query, "l1")) * Fraction(1 + ALLOWANCE / 2) / as_written(step)
+    sensitivity = as_written(_sensitivity(query, "l1"))
+    farthest = sensitivity * Fraction(1 + ALLOWANCE / 2) / as_written(step)
     grid = as_written(query.step) / as_written(step) if query.step is not None else None
     if grid is not None and grid.denominator == 1:
         return max(1, math.floor(farthest / grid)) * int(grid)
     if query.dim is None:
-        raise ValueError(f"the query does not say that its values are multiples of {step:g}, nor how "
-                         f"many they are, and rounding moves each: state step={step:g} in the Query "
-                         "if they are (1 for counts), else its dim")
+        raise ValueError(f"the query does not say that its values are multiples of {step:g}, "
+                         "nor how many they are, and rounding moves each: state "
+                         f"step={step:g} in the Query if they are (1 for counts), else its dim")
     return math.floor(farthest) + query.dim
 
 # %% ../nbs/02_mechanisms.ipynb #c9938028
@@ -214,7 +215,7 @@ class DiscreteLaplace(Mechanism):
         return below + (k - below >= 0.5)
 
     def sample(self, s, rng: np.random.Generator) -> np.ndarray:
-        "s (..., r), rounded to the grid, plus noise. NOT PRIVATE: for the analyst's simulations only."
+        "s (..., r), rounded to the grid, plus noise. NOT PRIVATE: for an analyst's simulations."
         k = self._round(s)
         p = -math.expm1(-self.step / self.scale)
         return self.step * (k + rng.geometric(p, k.shape) - rng.geometric(p, k.shape))
@@ -295,7 +296,7 @@ class BinomialResponse(Mechanism):
         return np.where(inside, (s + self.m) / (self.population + 2 * self.m), np.nan)
 
     def sample(self, s, rng: np.random.Generator) -> np.ndarray:
-        "Counts 0..n in response to counts s (..., r). NOT PRIVATE: for the analyst's simulations only."
+        "Counts 0..n in response to counts s (..., r). NOT PRIVATE: for an analyst's simulations."
         p = self._probability(s)
         if np.isnan(p).any():
             raise ValueError(f"counts must lie in 0..{self.population}, "
@@ -303,7 +304,7 @@ class BinomialResponse(Mechanism):
         return rng.binomial(self.n, p).astype(float)
 
     def log_prob(self, s_dp, s) -> np.ndarray:
-        "Log probability of counts s_dp (..., r) given s (..., r), summed over r; -inf if impossible."
+        "Log probability of counts s_dp (..., r) given s (..., r), summed over r, or -inf."
         return self._log_pmf(np.asarray(s_dp, float), self._probability(s)).sum(-1)
 
     def _log_pmf(self, k, p):
@@ -362,8 +363,9 @@ def _moved_counts(query: Query) -> int:
 # %% ../nbs/02_mechanisms.ipynb #a2bfcb6e
 @dataclass(frozen=True)
 class RandomisedResponse(Mechanism):
-    """Each category (0..categories-1) is kept with probability `keep`, else another at random: pure ε.
+    """Each category is kept with probability `keep`, else another is drawn at random: pure ε.
 
+    Categories are 0..categories-1.
     ε = Δ₀ log(keep (categories - 1) / (1 - keep)) (Warner 1965). A release cuts codes to the range.
     """
     keep: float
@@ -431,8 +433,8 @@ class RandomisedResponse(Mechanism):
 def _changed_answers(query: Query) -> float:
     "How many whole codes one record can change (l0); ValueError for fractions, or another norm."
     if query.norm == "l2" or query.smoothness is not None:
-        raise ValueError("RandomisedResponse needs the number of answers that one record can change: "
-                         f"state norm='l0', not a sensitivity in {query.norm}")
+        raise ValueError("RandomisedResponse needs the number of answers that one record can "
+                         f"change: state norm='l0', not a sensitivity in {query.norm}")
     moved = _moved_counts(replace(query, norm="l1"))
     return query.sensitivity if query.norm == "l0" else moved
 
@@ -444,7 +446,7 @@ def smoothness(epsilon: float, delta: float, dim: int = 1) -> float:
     """
     return positive("epsilon", epsilon) / (4 * (dim + math.log(2 / positive("delta", delta))))
 
-# %% ../nbs/02_mechanisms.ipynb #e8436f93
+# %% ../nbs/02_mechanisms.ipynb #1328ba57
 @dataclass(frozen=True)
 class _Smooth(Mechanism):
     """Noise of scale multiplier × smooth sensitivity.
@@ -467,7 +469,7 @@ class _Smooth(Mechanism):
         return s[..., :-1], self.multiplier * np.maximum(s[..., -1:], self.floor)
 
     def log_prob(self, s_dp, s) -> np.ndarray:
-        "Log density of s_dp (..., p) given s (..., p + 1), summed over p; -inf where the scale is 0."
+        "Log density of s_dp (..., p) given s (..., p + 1), summed over p; -inf at scale 0."
         value, scale = self._split(s)
         safe = np.where(scale > 0, scale, 1.0)
         log_p = self._log_density((np.asarray(s_dp) - value) / safe)
@@ -492,7 +494,7 @@ class _Smooth(Mechanism):
         return value + scale * self._standard(np.asarray(u, float))
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
-        "ε at this δ > 0 for a query of stated smoothness, whose dim = p + 1 counts its sensitivity."
+        "ε at this δ > 0 for a query of stated smoothness and dim = p + 1."
         if query.smoothness is None or query.dim is None or query.dim < 2:
             raise ValueError("smooth mechanisms need a query with smoothness=ξ and dim=p+1, "
                              "its last value being the ξ-smooth sensitivity")
@@ -505,12 +507,13 @@ class _Smooth(Mechanism):
 
     @classmethod
     def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0, floor: float = 0.0):
-        "The smallest multiplier with cost at most (ε, δ); ValueError where ξ is too coarse for them."
+        "The smallest multiplier with cost at most (ε, δ); ValueError where ξ is too coarse."
         epsilon, cost = positive("epsilon", epsilon), lambda m: cls(m).cost(query, delta).epsilon
         if cost(math.exp(40.0)) >= epsilon:
             better = smoothness(epsilon, delta, query.dim - 1)
             raise ValueError(f"at smoothness {query.smoothness:g} no noise gives ε = {epsilon:g}, "
-                             f"δ = {delta:g}; compute the smooth sensitivity at ξ = {better:.3g} or less")
+                             f"δ = {delta:g}; compute the smooth sensitivity at ξ = {better:.3g} "
+                             "or less")
         gap = lambda log_m: cost(math.exp(log_m)) - epsilon
         start = math.exp(optimize.brentq(gap, -40.0, 40.0, xtol=1e-14))
         return cls(_at_most(epsilon, cost, lambda m: m * (1 + 1e-15), start), floor)
@@ -542,7 +545,7 @@ class SmoothLaplace(_Smooth):
     def _slide_and_dilate(self, slide, xi, p, delta):
         return slide + max(p * xi, math.expm1(xi) * stats.gamma(p).isf(delta) - p * xi)
 
-# %% ../nbs/02_mechanisms.ipynb #eeae6f72
+# %% ../nbs/02_mechanisms.ipynb #93dcae14
 @dataclass(frozen=True)
 class SmoothGaussian(_Smooth):
     """Normal noise of standard deviation multiplier × smooth sensitivity (l2 or l1): (ε, δ).
@@ -581,11 +584,11 @@ def _opendp():
 def _vet(proved: float, claimed: float) -> None:
     "Raise RuntimeError unless the sampler's own proof is as good as the price, to its last digits."
     if not proved <= max(claimed * (1 + 2.0**-40), 1e-300):
-        raise RuntimeError(f"the sampler proves a privacy loss of {proved:.9g} where the price states "
-                           f"{claimed:.9g}: the noise is not the stated one. Nothing was drawn; "
-                           "this is a defect of the mechanism")
+        raise RuntimeError(f"the sampler proves a privacy loss of {proved:.9g} where the price "
+                           f"states {claimed:.9g}: the noise is not the stated one. Nothing was "
+                           "drawn; this is a defect of the mechanism")
 
-# %% ../nbs/02_mechanisms.ipynb #bab8d950
+# %% ../nbs/02_mechanisms.ipynb #054f9b9e
 def _noise(kind: str, scale: float, sensitivity: float, claimed: float):
     """The private draw s (r,) -> s plus exact Laplace or Gaussian noise; from the system's entropy.
 
@@ -609,12 +612,12 @@ def _noise(kind: str, scale: float, sensitivity: float, claimed: float):
 
 _LARGEST = np.finfo(float).max
 
-# %% ../nbs/02_mechanisms.ipynb #01e4ccf7
+# %% ../nbs/02_mechanisms.ipynb #b2b2fd1c
 def _discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float):
     "The private draw s (r,) -> s, rounded to the grid, plus discrete Laplace noise."
     if steps > 2**62:
-        raise ValueError(f"one record can move the values by {steps} steps of {mechanism.step:g}, more "
-                         "than the sampler can count; choose a coarser step")
+        raise ValueError(f"one record can move the values by {steps} steps of {mechanism.step:g}, "
+                         "more than the sampler can count; choose a coarser step")
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64)  # T=int: 32 bits
     scale = np.nextafter(mechanism.scale / mechanism.step, np.inf)
@@ -627,9 +630,9 @@ def _discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float):
         return np.clip(mechanism.step * noisy, -_LARGEST, _LARGEST)
     return draw
 
-# %% ../nbs/02_mechanisms.ipynb #8013ab04
+# %% ../nbs/02_mechanisms.ipynb #865c31be
 def _smooth_noise(mechanism: _Smooth, p: int, move: float):
-    "The private draw (s, SS) (p + 1,) -> s plus noise of scale multiplier × SS; cut as derived above."
+    "The private draw (s, SS) (p + 1,) -> s plus noise of scale multiplier × SS, cut as derived."
     low, high = max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p
     least, most = mechanism.multiplier * low, mechanism.multiplier * high
     if not (1e-300 <= least and most <= 1e300 and low <= high):
@@ -668,6 +671,9 @@ class Release:
         if isinstance(self.mechanism, type) or not hasattr(self.mechanism, "sample"):
             raise TypeError("mechanism must have the members of dpsbi.Mechanism, at least sample; "
                             f"{self.mechanism!r} has none, or is a class and not a mechanism")
+        stated = self.query.dim and self.query.dim - (self.query.smoothness is not None)
+        if stated not in (None, len(s_dp)):
+            raise ValueError(f"s_dp holds {len(s_dp)} values, where the query's dim makes {stated}")
         s_dp.flags.writeable = False
         object.__setattr__(self, "s_dp", s_dp)
 
@@ -698,11 +704,11 @@ class Release:
             read = _mechanism_of if state["version"] == 2 else _mechanism_of_version_1
             query = Query(fn or identity, **state["query"])
             return cls(state["s_dp"], query, read(state["mechanism"]))
-        except Exception as error:  # whatever a broken or hostile file provokes is refused in one way
+        except Exception as error:  # whatever a hostile file provokes is refused in one way
             raise ValueError(f"{path} is not a release that this version can read "
                              f"({type(error).__name__}: {error})") from error
 
-# %% ../nbs/02_mechanisms.ipynb #342f97e3
+# %% ../nbs/02_mechanisms.ipynb #b8a76a69
 def _class_named(module: str, name: str):
     "The mechanism class that a loaded module holds under this qualified name, else None."
     found = sys.modules.get(module)
@@ -719,8 +725,8 @@ def _described(mechanism) -> dict:
         raise TypeError(f"{full} is not a dataclass, so its settings cannot be written to a file: "
                         "put @dataclass(frozen=True) before the class")
     if _class_named(kind.__module__, kind.__qualname__) is not kind:
-        raise TypeError(f"{full} does not lead back to this class (it must derive from Mechanism, stand "
-                        "at the top of its module, and not be defined a second time)")
+        raise TypeError(f"{full} does not lead back to this class (it must derive from Mechanism, "
+                        "stand at the top of its module, and not be defined a second time)")
     values = {f.name: _plain(getattr(mechanism, f.name)) for f in fields(kind)}
     state = dict(module=kind.__module__, name=kind.__qualname__, fields=values)
     if not _comes_back(state, mechanism):
@@ -728,7 +734,7 @@ def _described(mechanism) -> dict:
                         "dataclass its equality, and its fields as they are given")
     return state
 
-# %% ../nbs/02_mechanisms.ipynb #84340e77
+# %% ../nbs/02_mechanisms.ipynb #63281d5b
 def _plain(value):
     "A mechanism's field for JSON: a number, a text, None, another mechanism, or a tuple of those."
     if isinstance(value, np.generic):
@@ -742,7 +748,7 @@ def _plain(value):
     raise TypeError("a mechanism's field can be written to a file if it is a number, a text, None, "
                     f"a mechanism, or a tuple of those, not {type(value).__name__}")
 
-
+# %% ../nbs/02_mechanisms.ipynb #8d35ab09
 def _from_plain(value):
     if not isinstance(value, dict):
         return value
@@ -754,8 +760,8 @@ def _from_plain(value):
 def _mechanism_of(state: dict) -> Mechanism:
     kind = _class_named(state["module"], state["name"])
     if kind is None:
-        raise ValueError(f"its mechanism is {state['name']} of the module {state['module']}: import "
-                         "the module that defines it, then load again")
+        raise ValueError(f"its mechanism is {state['name']} of the module {state['module']}: "
+                         "import the module that defines it, then load again")
     return kind(**{name: _from_plain(value) for name, value in state["fields"].items()})
 
 
@@ -765,7 +771,7 @@ def _comes_back(state: dict, mechanism) -> bool:
     except Exception:
         return False
 
-# %% ../nbs/02_mechanisms.ipynb #f8d9adb4
+# %% ../nbs/02_mechanisms.ipynb #7613e016
 _OURS = {kind.__name__: kind for kind in (Laplace, Gaussian, DiscreteLaplace, BinomialResponse,
                                           RandomisedResponse, SmoothLaplace, SmoothGaussian)}
 
@@ -787,10 +793,9 @@ def _mechanism_of_version_1(state: dict) -> Mechanism:
     return kinds[0](**values)
 
 # %% ../nbs/02_mechanisms.ipynb #c78eb55b
-def release(x, query: Query, mechanism: Mechanism, ledger: Ledger, *, delta: float | None = None,
-            label: str = "release") -> Release:
-    """Publish a privatised query of the records x. Costs mechanism.cost(query, delta), paid before a
-    record is read.
+def release(x, query: Query, mechanism: Mechanism, ledger: Ledger, *,
+            delta: float | None = None, label: str = "release") -> Release:
+    """Publish a privatised query of the records x. Costs mechanism.cost(query, delta), paid first.
 
     x: one data set, as the query takes it less the batch axis. delta: for mechanisms that need one;
     without it, Gaussian noise is charged by its loss where the ledger composes losses. The noise is
@@ -799,7 +804,7 @@ def release(x, query: Query, mechanism: Mechanism, ledger: Ledger, *, delta: flo
     TypeError for what is no query or has no private draw, ValueError for a price that cannot be
     stated, or a query that fails on public stand-ins. Afterwards it neither raises nor warns.
     """
-    _check_arguments(query, mechanism)
+    _check_arguments(query, mechanism, ledger)
     cost = _price(query, mechanism, ledger, delta)
     draw = mechanism._prepare(query)
     pay = lambda: ledger.spend(cost, label, neighbours=query.neighbours, unit=query.unit)
@@ -809,26 +814,30 @@ def release(x, query: Query, mechanism: Mechanism, ledger: Ledger, *, delta: flo
     with hushed():
         return Release(draw(query.confidential(x, size)), query, mechanism)
 
-# %% ../nbs/02_mechanisms.ipynb #9e22437e
-def _check_arguments(query, mechanism) -> None:
+# %% ../nbs/02_mechanisms.ipynb #844eda47
+def _check_arguments(query, mechanism, ledger) -> None:
+    if not isinstance(ledger, Ledger):
+        raise TypeError(f"ledger must be a dpsbi.Ledger, not {type(ledger).__name__}")
     if not isinstance(query, Query):
         raise TypeError(f"query must be a dpsbi.Query, not {type(query).__name__}")
     if isinstance(mechanism, type) or not isinstance(mechanism, Mechanism):
         raise TypeError("mechanism must be one of dpsbi's, with its noise, Laplace(2.0) say, "
                         f"not {mechanism!r}")
     if not hasattr(mechanism, "_prepare"):
-        raise TypeError(f"{type(mechanism).__name__} has no private draw: it describes a release that "
-                        "somebody made, and cannot make one. Nothing was spent; use a mechanism of dpsbi")
+        raise TypeError(f"{type(mechanism).__name__} has no private draw: it describes a release "
+                        "that somebody made, and cannot make one. Nothing was spent; use a "
+                        "mechanism of dpsbi")
 
-
+# %% ../nbs/02_mechanisms.ipynb #9b162346
 def _price(query: Query, mechanism: Mechanism, ledger: Ledger, delta: float | None) -> Cost:
     "What the release costs, from public things alone; ValueError where a delta is needed."
     if delta is not None or not mechanism.needs_delta:
         return mechanism.cost(query, 0.0 if delta is None else delta)
     loss = mechanism.loss(query)
     if loss is None or ledger.composition == "sum":
-        raise ValueError(f"the price of {type(mechanism).__name__} depends on the delta at which it is "
-                         "stated: pass delta, the part of the ledger's that this release may use")
+        raise ValueError(f"the price of {type(mechanism).__name__} depends on the delta at which "
+                         "it is stated: pass delta, the part of the ledger's that this release "
+                         "may use")
     if ledger.composition == "zcdp":
         return Cost.of(loss)
     return mechanism.cost(query, ledger.budget.delta)
