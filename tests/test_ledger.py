@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import integrate, stats
 
 import dpsbi
 from dpsbi import accounting as acc
@@ -76,6 +77,25 @@ def test_discrete_laplace_by_enumeration():
         loss = DiscreteLaplaceLoss(steps, scale)
         for epsilon in np.linspace(0, steps / scale, 13)[:-1]:
             assert loss.delta(epsilon) == pytest.approx(np.maximum(p - np.exp(epsilon) * q, 0).sum() / p.sum(), rel=1e-6)
+
+
+def test_groups_by_their_own_mechanisms():
+    "k records move a sum k times as far: the same noise, k times the sensitivity."
+    for k in (2, 3, 10):
+        assert GaussianLoss(0.3).group(k) == GaussianLoss(k * 0.3)
+        assert ZCDPLoss(0.05).group(k).rho == pytest.approx(GaussianLoss(k * math.sqrt(0.1)).rho)
+        assert LaplaceLoss(0.2).group(k) == LaplaceLoss(k * 0.2) and PureLoss(0.2).group(k) == PureLoss(k * 0.2)
+        assert DiscreteLaplaceLoss(1, 4.0).group(k) == DiscreteLaplaceLoss(k, 4.0)
+
+
+@pytest.mark.parametrize("loss, noise", [(GaussianLoss(0.7), stats.norm()), (LaplaceLoss(0.7), stats.laplace())])
+def test_renyi_divergences_by_quadrature(loss, noise):
+    for order in (1.5, 2.0, 6.0):
+        log_ratio = lambda y: noise.logpdf(y) - noise.logpdf(y - 0.7)
+        inside = lambda y: math.exp(noise.logpdf(y) + (order - 1) * log_ratio(y))
+        total = integrate.quad(inside, -60, 60, points=[-5, 0, 0.7, 5], limit=500)[0]
+        assert float(loss.renyi(order)) == pytest.approx(math.log(total) / (order - 1), rel=1e-6)
+    assert loss.rho == pytest.approx(float(loss.renyi(1 + 1e-6)), rel=1e-4)
 
 
 # ---- filters, against the adversary who sees every answer and chooses the best next cost
@@ -240,6 +260,12 @@ def test_a_refund_is_for_sums_only():
             ledger._book.rule.total([PureLoss(0.8)]))
 
 
+    ledger = Ledger(1.2, 1e-6, composition="gaussian")
+    ledger.settle(ledger.spend(Stopped.granted, "run"), Stopped(0.05))
+    assert Ledger(1.2, 1e-6).affords(Cost.of(GaussianLoss(0.1), 1e-6))
+    assert not ledger.affords(Cost.of(GaussianLoss(0.1), 1e-6))
+
+
 # ---- on disk
 
 def test_two_objects_on_one_path_see_each_other(tmp_path):
@@ -317,13 +343,14 @@ def test_threads_share_a_budget(tmp_path):
 
 
 SPENDER = """
-import sys
+import random, sys, time
 from dpsbi.accounting import BudgetError, Cost, Ledger
 ledger = Ledger(2.0, path=sys.argv[1])
 print("ready", flush=True)
 while True:
     try:
         print(ledger.spend(Cost(0.01), sys.argv[2]).key, flush=True)
+        time.sleep(0.02 * random.random())                 # the other one has its turn
     except BudgetError:
         break
 """
@@ -349,7 +376,7 @@ def run_spenders(path, folder, seconds):
 
 def test_processes_killed_at_random_overspend_nothing_and_forget_nothing(tmp_path):
     path, granted = tmp_path / "l.json", set()
-    for seconds in (0.05, 0.11, None):
+    for seconds in (0.2, 0.35, None):
         granted |= run_spenders(path, tmp_path, seconds)
     ledger = Ledger(2.0, path=path)
     held = {e.key for e in ledger.history}
