@@ -95,6 +95,7 @@ def test_outcomes_short_of_the_count():
     with pytest.warns(UserWarning, match="only"):
         short = run(ledger, count=250)
     assert 0 < len(short) < 250 and ledger.spent == scales.used(len(short)) and not short.info["complete"]
+    assert short.info["epsilon"] == ledger.spent.epsilon < short.info["charged_epsilon"] == scales.cost().epsilon
     ledger = Ledger(1.0)
     with pytest.raises(NothingAccepted) as caught:
         run(ledger, threshold=-10.0)
@@ -126,15 +127,24 @@ WRONG = dict(raises=lambda x, y: 1 / 0, nan=lambda x, y: np.full(len(y), np.nan)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_distance_that_fails_on_the_records_is_heard_of_by_nobody(wrong):
     ledger, expected = Ledger(1.0), SparseVector.calibrate(1 / N, 1.0, 5, noise="exponential")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         with pytest.raises(NothingAccepted):
             run(ledger, distance=Bare(ledger, wrong=WRONG[wrong]))
-    assert ledger.spent == expected.used(0) and ledger.history[0].granted == expected.cost()
+    assert ledger.spent == expected.used(0) and ledger.history[0].granted == expected.cost() and not said
     ledger = Ledger(1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         assert len(run(ledger, distance=Bare(ledger, wrong=WRONG[wrong]), selection="top", threshold=None)) == 5
+    assert not said
+
+
+def test_what_did_not_simulate_is_not_released_even_if_all_are_infinitely_far():
+    fails, ledger = lambda theta, rng: np.where(theta > 0.5, np.nan, MODEL.simulate(theta, rng)), Ledger(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")                                    # that fewer draws come than were asked for
+        found = run(ledger, model=Model(MODEL.prior, fails), distance=Bare(ledger, wrong=WRONG["raises"]), selection="top", threshold=None, count=100)
+    assert 0 < len(found) < 100 and found.theta.max() <= 0.5 and not found.info["complete"]
 
 
 def refuses(distance, **kw):
@@ -149,6 +159,21 @@ def test_the_same_failure_on_stand_ins_costs_nothing(wrong):
     distance = Bare()
     distance.between = WRONG[wrong]
     refuses(distance)
+
+
+class Rehearsed(Bare):
+    "One that rehearses itself: it notes the shape that it is given."
+    def rehearse(self, shape, y):
+        self.seen.append((False, tuple(shape), None, y.shape))
+
+
+def test_a_distance_of_ours_is_rehearsed_without_the_confidential_number_of_records():
+    shapes = []
+    for x in (X, X[:0], X[:1], np.tile(X, 2)):
+        distance = Rehearsed(neighbours="add-remove")
+        run(Ledger(1.0), x=x, distance=distance, threshold=1e6)
+        shapes.append([seen for seen in distance.seen if seen[2] is None])
+    assert len(shapes[0]) == 1 and all(s == shapes[0] for s in shapes)
 
 
 def test_a_distance_without_meaning_on_an_empty_data_set_is_refused_where_that_may_come():

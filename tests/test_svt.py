@@ -317,6 +317,14 @@ def test_a_run_proves_what_it_used_and_nothing_else_settles():
     assert ledger.spent == plan.used(0) and 0 < ledger.spent.epsilon < 0.3
 
 
+def test_a_resampled_run_pays_for_a_threshold_only_if_it_was_used():
+    plan = SparseVector(1e-9, 3, 1e-9, 2e-9, resample=True)
+    for d, accepts, pending in (([5.0, 1.0], 1, False), ([1.0, 5.0], 1, True), ([1.0, 5.0, 1.0], 2, False), ([5.0], 0, True)):
+        run = plan.run(d, 3.0, Private())
+        assert run.used == plan.used(accepts, pending) and len(run.accepted) == accepts
+        assert run.used.epsilon == accepts * 2.0 + pending
+
+
 def test_where_losses_compose_the_whole_grant_stays():
     plan = SparseVector.calibrate(0.01, 1.0, 10, True, noise="exponential")
     ledger = Ledger(rho=1.0)
