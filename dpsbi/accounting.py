@@ -597,7 +597,7 @@ class _Book:
         self._lock, self._file_lock = RLock(), nullcontext()
         if self.path is not None:
             from filelock import FileLock
-            self._file_lock = FileLock(f"{self.path}.lock")
+            self._file_lock = FileLock(f"{self.path}.lock", poll_interval=0.005)
 
     @contextmanager
     def held(self):

@@ -87,16 +87,16 @@ def _hidden(distance) -> bool:
     "Whether the number of records is confidential."
     return getattr(distance, "neighbours", "replace") == "add-remove"
 
-# %% ../../nbs/owner/21_abcdp.ipynb #65911d79
+# %% ../../nbs/owner/21_abcdp.ipynb #6cf3218c
 def _public_shape(x, distance, y) -> tuple[int, ...]:
-    "The shape (N, …) of x, less what is confidential: where N is, it is 0. No record is read."
+    "The shape (N, …) of x; where N is confidential, it is what the distance states, or 0. No record is read."
     shape = tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
     if len(shape) == 0:
         raise ValueError("x must hold records (N, …), the first axis being theirs; x has no axis. Nothing was spent")
+    n = getattr(distance, "n", None)                            # as stated, public
     if _hidden(distance):
         record = y.shape[2:] if shape == (0,) else shape[1:]    # an empty list does not tell a record's shape
-        return 0, *record
-    n = getattr(distance, "n", None)
+        return n or 0, *record
     if n is not None and shape[0] != n:
         raise ValueError(f"the distance's sensitivity was stated for n = {n} records, but x has shape {shape}; "
                          "nothing was spent")
@@ -111,7 +111,7 @@ def _stand_ins(shape, hidden, y):
     if y.ndim > 1 and same_records and (hidden or y.shape[1] == shape[0]):
         yield y[0]
 
-# %% ../../nbs/owner/21_abcdp.ipynb #0ab82bfc
+# %% ../../nbs/owner/21_abcdp.ipynb #034e0828
 def _rehearse(distance, shape, y) -> None:
     "ValueError for a distance that fails, or is not finite, between stand-ins and finite simulations y."
     if hasattr(distance, "rehearse"):
@@ -137,7 +137,7 @@ def _measure(distance, x):
     "The function from a batch y to distances from x."
     return distance.at(x) if hasattr(distance, "at") else partial(distance.between, x)
 
-# %% ../../nbs/owner/21_abcdp.ipynb #e14074be
+# %% ../../nbs/owner/21_abcdp.ipynb #d797d9d4
 def _alike(stream):
     "Public batches; ValueError, which tells no more than that the run got so far, for another shape."
     shape = None
@@ -254,7 +254,7 @@ def _measured(distance, x, shape, batches, bar):
         bar.update(len(y))
         yield theta, d, good
 
-# %% ../../nbs/owner/21_abcdp.ipynb #d0a5acbb
+# %% ../../nbs/owner/21_abcdp.ipynb #8d8ae52e
 def _below(run: SparseVector, batches, threshold, source, delta) -> tuple[np.ndarray, Run]:
     "The accepted theta, and the proof of what was used."
     state, accepted, found, start = run.begin(source), [], [], 0

@@ -71,7 +71,7 @@ class Seeded:
         "As `Private.gumbel_smallest`: the one-shot form, which has the same law. NOT PRIVATE."
         return np.argsort(values - self.rng.gumbel(scale=scale, size=len(values)), kind="stable")[:count]
 
-# %% ../../nbs/owner/20_svt.ipynb #3410e185
+# %% ../../nbs/owner/20_svt.ipynb #de4f0b18
 def _exponent(sensitivity: float) -> int:
     "The grid's step is 2 to this power: at least STEPS and fewer than 2 STEPS steps in one sensitivity."
     return math.frexp(sensitivity)[1] - STEPS.bit_length()
