@@ -467,6 +467,8 @@ def test_a_query_that_fails_on_records_releases_all_the_same():
 def test_values_out_of_range_are_cut_to_it():
     drawn = BinomialResponse(400, 1e-6, 1)._prepare(Query(identity, 1, step=1))
     assert np.array_equal(drawn(np.array([7.0, -3.0, 1.0, 0.0])), [400, 0, 400, 0])
+    far = BinomialResponse(4000, 5.0, 10)._prepare(Query(identity, 1, step=1))(np.array([77.0, -3.0]))
+    agrees(far / 4000, [0.75, 0.25], math.sqrt(0.1875 / 4000), verbose=False)     # as 10 and 0 are
     told = RandomisedResponse(1 - 1e-15, 3)._prepare(Query(identity, 1, "l0", step=1))
     assert np.array_equal(told(np.array([9.0, -1.0, 1.0])), [2, 0, 1])
     far = release([1e300, -1e300, 3.0], Query(identity, 1, step=1), DiscreteLaplace(5.0), Ledger(1.0)).s_dp
