@@ -51,7 +51,7 @@ def _at_most(target: float, value, loosen, start):
         step *= 2
     return parameter
 
-# %% ../nbs/02_mechanisms.ipynb #4f9c1785
+# %% ../nbs/02_mechanisms.ipynb #7f9015ab
 def _sensitivity(query: Query, norm: str) -> float:
     "The query's sensitivity in l1 or l2, or a bound on it; ValueError when there is none."
     if query.smoothness is not None:
@@ -70,7 +70,7 @@ def _wrong_norm(query: Query, norm: str) -> str:
     return (f"this mechanism needs the query's sensitivity in the {norm} norm, and the query "
             f"states it in {query.norm}{reason}; {remedy}")
 
-# %% ../nbs/02_mechanisms.ipynb #aa72dde0
+# %% ../nbs/02_mechanisms.ipynb #2aba3f19
 ALLOWANCE = 2.0**-20   # noise is drawn wider by this; half of it is for the query's rounding
 
 
@@ -446,7 +446,7 @@ def smoothness(epsilon: float, delta: float, dim: int = 1) -> float:
     """
     return positive("epsilon", epsilon) / (4 * (dim + math.log(2 / positive("delta", delta))))
 
-# %% ../nbs/02_mechanisms.ipynb #1328ba57
+# %% ../nbs/02_mechanisms.ipynb #5739cae6
 @dataclass(frozen=True)
 class _Smooth(Mechanism):
     """Noise of scale multiplier × smooth sensitivity.
@@ -545,7 +545,7 @@ class SmoothLaplace(_Smooth):
     def _slide_and_dilate(self, slide, xi, p, delta):
         return slide + max(p * xi, math.expm1(xi) * stats.gamma(p).isf(delta) - p * xi)
 
-# %% ../nbs/02_mechanisms.ipynb #93dcae14
+# %% ../nbs/02_mechanisms.ipynb #b41bbf9d
 @dataclass(frozen=True)
 class SmoothGaussian(_Smooth):
     """Normal noise of standard deviation multiplier × smooth sensitivity (l2 or l1): (ε, δ).
@@ -588,7 +588,7 @@ def _vet(proved: float, claimed: float) -> None:
                            f"states {claimed:.9g}: the noise is not the stated one. Nothing was "
                            "drawn; this is a defect of the mechanism")
 
-# %% ../nbs/02_mechanisms.ipynb #054f9b9e
+# %% ../nbs/02_mechanisms.ipynb #08f5ba93
 def _noise(kind: str, scale: float, sensitivity: float, claimed: float):
     """The private draw s (r,) -> s plus exact Laplace or Gaussian noise; from the system's entropy.
 
@@ -612,7 +612,7 @@ def _noise(kind: str, scale: float, sensitivity: float, claimed: float):
 
 _LARGEST = np.finfo(float).max
 
-# %% ../nbs/02_mechanisms.ipynb #b2b2fd1c
+# %% ../nbs/02_mechanisms.ipynb #304e14c1
 def _discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float):
     "The private draw s (r,) -> s, rounded to the grid, plus discrete Laplace noise."
     if steps > 2**62:
@@ -630,7 +630,7 @@ def _discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float):
         return np.clip(mechanism.step * noisy, -_LARGEST, _LARGEST)
     return draw
 
-# %% ../nbs/02_mechanisms.ipynb #865c31be
+# %% ../nbs/02_mechanisms.ipynb #5c5b74b9
 def _smooth_noise(mechanism: _Smooth, p: int, move: float):
     "The private draw (s, SS) (p + 1,) -> s plus noise of scale multiplier × SS, cut as derived."
     low, high = max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p
@@ -708,7 +708,7 @@ class Release:
             raise ValueError(f"{path} is not a release that this version can read "
                              f"({type(error).__name__}: {error})") from error
 
-# %% ../nbs/02_mechanisms.ipynb #b8a76a69
+# %% ../nbs/02_mechanisms.ipynb #259968eb
 def _class_named(module: str, name: str):
     "The mechanism class that a loaded module holds under this qualified name, else None."
     found = sys.modules.get(module)
@@ -734,7 +734,7 @@ def _described(mechanism) -> dict:
                         "dataclass its equality, and its fields as they are given")
     return state
 
-# %% ../nbs/02_mechanisms.ipynb #63281d5b
+# %% ../nbs/02_mechanisms.ipynb #83a71646
 def _plain(value):
     "A mechanism's field for JSON: a number, a text, None, another mechanism, or a tuple of those."
     if isinstance(value, np.generic):
@@ -748,7 +748,7 @@ def _plain(value):
     raise TypeError("a mechanism's field can be written to a file if it is a number, a text, None, "
                     f"a mechanism, or a tuple of those, not {type(value).__name__}")
 
-# %% ../nbs/02_mechanisms.ipynb #8d35ab09
+# %% ../nbs/02_mechanisms.ipynb #a78574ad
 def _from_plain(value):
     if not isinstance(value, dict):
         return value
@@ -771,7 +771,7 @@ def _comes_back(state: dict, mechanism) -> bool:
     except Exception:
         return False
 
-# %% ../nbs/02_mechanisms.ipynb #7613e016
+# %% ../nbs/02_mechanisms.ipynb #0d69a8c9
 _OURS = {kind.__name__: kind for kind in (Laplace, Gaussian, DiscreteLaplace, BinomialResponse,
                                           RandomisedResponse, SmoothLaplace, SmoothGaussian)}
 
@@ -814,7 +814,7 @@ def release(x, query: Query, mechanism: Mechanism, ledger: Ledger, *,
     with hushed():
         return Release(draw(query.confidential(x, size)), query, mechanism)
 
-# %% ../nbs/02_mechanisms.ipynb #844eda47
+# %% ../nbs/02_mechanisms.ipynb #af4c9b19
 def _check_arguments(query, mechanism, ledger) -> None:
     if not isinstance(ledger, Ledger):
         raise TypeError(f"ledger must be a dpsbi.Ledger, not {type(ledger).__name__}")
@@ -828,7 +828,7 @@ def _check_arguments(query, mechanism, ledger) -> None:
                         "that somebody made, and cannot make one. Nothing was spent; use a "
                         "mechanism of dpsbi")
 
-# %% ../nbs/02_mechanisms.ipynb #9b162346
+# %% ../nbs/02_mechanisms.ipynb #664ca739
 def _price(query: Query, mechanism: Mechanism, ledger: Ledger, delta: float | None) -> Cost:
     "What the release costs, from public things alone; ValueError where a delta is needed."
     if delta is not None or not mechanism.needs_delta:

@@ -280,6 +280,14 @@ def test_rounded_values_move_by_no_more_steps_than_are_charged(values, step):
     assert steps * step <= mechanism.cost(query).epsilon * (1 + 1e-12)
 
 
+def test_a_grid_that_is_coarser_than_the_query_s_own_rounds():
+    query, mechanism = Query(identity, 3, step=1, dim=1), DiscreteLaplace(1.0, 2.0)
+    loss = max(largest_loss(mechanism, [k], [k + 3], 2 * ATOMS) for k in range(4))
+    assert loss == pytest.approx(4.0) and mechanism.cost(query).epsilon == 4.0
+    with pytest.raises(ValueError, match="multiples of 2"):
+        mechanism.cost(replace(query, dim=None))
+
+
 @given(st.integers(-2**53, 2**53))
 def test_whole_numbers_are_rounded_to_themselves(k):
     assert DiscreteLaplace(1.0)._round(float(k)) == k
@@ -399,8 +407,9 @@ TOTAL = Query(lambda x: x.sum(1), 1)
 REFUSALS = {
     "a class": (TypeError, TOTAL, Laplace), "no mechanism": (TypeError, TOTAL, "laplace"), "no query": (TypeError, np.sum, Laplace(1.0)),
     "no private draw": (TypeError, TOTAL, Undrawn()), "off the grid": (ValueError, TOTAL, DiscreteLaplace(1.0)),
-    "fractions to a count": (ValueError, TOTAL, BinomialResponse(5, 2.0, 9)), "fractions to a code": (ValueError, TOTAL, RandomisedResponse(0.9)),
-    "halves to a code": (ValueError, replace(TOTAL, step=0.5), RandomisedResponse(0.9)),
+    "fractions to a count": (ValueError, replace(TOTAL, dim=2), BinomialResponse(5, 2.0, 9)),
+    "fractions to a code": (ValueError, replace(TOTAL, dim=2), RandomisedResponse(0.9)),
+    "halves to a code": (ValueError, replace(TOTAL, step=0.5, dim=2), RandomisedResponse(0.9)),
     "the wrong norm": (ValueError, replace(TOTAL, norm="l0"), Laplace(1.0)), "no delta": (ValueError, TOTAL, Gaussian(50.0)),
     "too dear": (dpsbi.BudgetError, TOTAL, Laplace(0.01)), "steps beyond counting": (ValueError, replace(TOTAL, sensitivity=1e30, step=1), DiscreteLaplace(1e30)),
     "a scale beyond floats": (ValueError, SMOOTH_QUERY, SmoothLaplace(1e290)), "reduces over the batch": (ValueError, Query(lambda x: x.sum(), 1), Laplace(1.0)),
@@ -458,6 +467,8 @@ def test_a_query_that_fails_on_records_releases_all_the_same():
 def test_values_out_of_range_are_cut_to_it():
     drawn = BinomialResponse(400, 1e-6, 1)._prepare(Query(identity, 1, step=1))
     assert np.array_equal(drawn(np.array([7.0, -3.0, 1.0, 0.0])), [400, 0, 400, 0])
+    far = BinomialResponse(4000, 5.0, 10)._prepare(Query(identity, 1, step=1))(np.array([77.0, -3.0]))
+    agrees(far / 4000, [0.75, 0.25], math.sqrt(0.1875 / 4000), verbose=False)     # as 10 and 0 are
     told = RandomisedResponse(1 - 1e-15, 3)._prepare(Query(identity, 1, "l0", step=1))
     assert np.array_equal(told(np.array([9.0, -1.0, 1.0])), [2, 0, 1])
     far = release([1e300, -1e300, 3.0], Query(identity, 1, step=1), DiscreteLaplace(5.0), Ledger(1.0)).s_dp
@@ -566,7 +577,7 @@ def test_an_understated_price_cannot_be_released():
     for mechanism in (Cheap(3.0), Cheaper(5, 2.0, 9)):
         ledger = Ledger(100.0)
         with pytest.raises(RuntimeError):
-            release(RECORD, Query(columns(2), 1, step=1), mechanism, ledger)
+            release(RECORD, Query(columns(2), 2, step=1), mechanism, ledger)
         assert ledger.history == ()
 
 
@@ -579,6 +590,9 @@ def test_a_release_holds_only_numbers_a_query_and_a_mechanism():
             Release([1.0], query, wrong)
     with pytest.raises(TypeError, match="query"):
         Release([1.0], identity, Laplace(1.0))
+    for dim, smooth in ((2, None), (3, 0.1)):
+        with pytest.raises(ValueError, match="dim makes 2"):
+            Release([1.0], Query(identity, 1, dim=dim, smoothness=smooth), Laplace(1.0))
     for wrong in ([np.nan], [np.inf], [], [[1.0]]):
         with pytest.raises(ValueError, match="finite numbers"):
             Release(wrong, query, Laplace(1.0))
