@@ -176,6 +176,16 @@ def test_a_distance_of_ours_is_rehearsed_without_the_confidential_number_of_reco
     assert len(shapes[0]) == 1 and all(s == shapes[0] for s in shapes)
 
 
+def test_an_empty_list_of_vectors_is_rehearsed_like_any_other():
+    shapes, pairs = [], Model(MODEL.prior, lambda theta, rng: rng.random((len(theta), N, 2)))
+    for x in ([], [[0.1, 0.2]], np.empty((0, 2)), np.ones((5, 2))):
+        distance = Rehearsed(neighbours="add-remove")
+        with pytest.raises(NothingAccepted):                               # its distances have another shape
+            run(Ledger(1.0), x=x, model=pairs, distance=distance)
+        shapes.append([seen for seen in distance.seen if seen[2] is None])
+    assert len(shapes[0]) == 1 and all(s == shapes[0] for s in shapes)
+
+
 def test_a_distance_without_meaning_on_an_empty_data_set_is_refused_where_that_may_come():
     distance = Bare(neighbours="add-remove")
     distance.between = lambda x, y: np.abs(x.mean() - y.mean(axis=1))

@@ -21,7 +21,7 @@ from ..mechanisms import _opendp
 from ..privacy import positive, whole_number
 
 # %% ../../nbs/owner/20_svt.ipynb #288259a5
-STEPS = 2**20           # a sensitivity has at least so many grid steps, and fewer than twice as many
+STEPS = 2**20           # a sensitivity has at least so many grid steps, and less than twice that
 _FAR = 2**61            # distances beyond this many steps are as good as infinite
 _LINE = 2**60           # thresholds beyond this many steps are no lower and no higher
 NOISES = ("laplace", "exponential", "gaussian")
@@ -33,24 +33,31 @@ def _folded(x: np.ndarray) -> np.ndarray:
 
 
 class Private:
-    "Exact noise on whole numbers, from OpenDP's samplers and the operating system's entropy: what a release must use."
+    "Exact noise in whole steps, from OpenDP and the system's entropy: what a release must use."
     private = True
 
     def draw(self, noise: str, scale: float, size: int) -> np.ndarray:
-        "Whole numbers (size,): discrete Laplace, minus geometric ('exponential'), or discrete Gaussian, of this scale."
+        """Whole numbers (size,) of this scale.
+
+        Discrete Laplace, minus geometric ('exponential'), or discrete Gaussian.
+        """
         dp = _opendp()
-        domain = dp.vector_domain(dp.atom_domain(T=dp.i64), size=size)  # T=int would mean 32 bits, and saturate
+        # T=int would mean 32 bits, and saturate
+        domain = dp.vector_domain(dp.atom_domain(T=dp.i64), size=size)
         if noise == "gaussian":
-            return np.array(dp.m.make_gaussian(domain, dp.l2_distance(T=dp.i64), scale=float(scale))([0] * size))
-        x = np.array(dp.m.make_laplace(domain, dp.l1_distance(T=dp.i64), scale=float(scale))([0] * size))
+            sample = dp.m.make_gaussian(domain, dp.l2_distance(T=dp.i64), scale=float(scale))
+            return np.array(sample([0] * size))
+        sample = dp.m.make_laplace(domain, dp.l1_distance(T=dp.i64), scale=float(scale))
+        x = np.array(sample([0] * size))
         return _folded(x) if noise == "exponential" else x
 
     def gumbel_smallest(self, values: np.ndarray, count: int, scale: float) -> np.ndarray:
-        "Indices (count,) drawn one after another by the exponential mechanism, Pr ∝ exp(-value/scale)."
+        "Indices (count,), one after another by the exponential mechanism, Pr ∝ exp(-value/scale)."
         dp = _opendp()
         domain, metric = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.linf_distance(T=dp.i64)
         measure = dp.zero_concentrated_divergence()
-        choose = dp.m.make_noisy_top_k(domain, metric, measure, k=count, scale=float(scale), negate=True)
+        choose = dp.m.make_noisy_top_k(domain, metric, measure, k=count, scale=float(scale),
+                                       negate=True)
         return np.array(choose([int(v) for v in values]))
 
 # %% ../../nbs/owner/20_svt.ipynb #10ccfc2b
@@ -73,12 +80,12 @@ class Seeded:
 
 # %% ../../nbs/owner/20_svt.ipynb #de4f0b18
 def _exponent(sensitivity: float) -> int:
-    "The grid's step is 2 to this power: at least STEPS and fewer than 2 STEPS steps in one sensitivity."
+    "The grid's step is 2 to this power: from STEPS to 2 STEPS steps in one sensitivity."
     return math.frexp(sensitivity)[1] - STEPS.bit_length()
 
 
 def _moved(sensitivity: float) -> int:
-    "The most steps that a distance on the grid moves between neighbours: half a step more at each end."
+    "The most steps that a distance on the grid moves: half a step more at each end."
     return math.floor(math.ldexp(sensitivity, -_exponent(sensitivity))) + 1
 
 
@@ -138,7 +145,9 @@ def _log_patterns(steps: int, count: int) -> float:
 # %% ../../nbs/owner/20_svt.ipynb #e066145e
 @dataclass(frozen=True)
 class SparseVector:
-    """A run of the sparse vector technique, below a threshold: accept where distance + ν <= threshold + m, stop after `count`.
+    """A run of the sparse vector technique, below a threshold.
+
+    Accept where distance + ν <= threshold + m, stop after `count`.
 
     sensitivity: the most that any distance, as computed, moves between neighbours: S = Δ + 2e.
     b_threshold, b_query: scales of m and ν, in the distances' unit. resample: a fresh m after each
@@ -164,13 +173,16 @@ class SparseVector:
             raise ValueError(f"noise must be one of {NOISES}, not {self.noise!r}")
         if self.steps is not None or self.noise == "gaussian":
             if self.steps is None:
-                raise ValueError("Gaussian noise is accounted for over a known number of comparisons: pass steps, the most")
+                raise ValueError("Gaussian noise is accounted for over a known number of "
+                                 "comparisons: pass steps, the most")
             object.__setattr__(self, "steps", whole_number("steps", self.steps, most=None))
         if max(self.b_threshold, self.b_query) > 2**33 * self.sensitivity:
-            raise ValueError("scales above 2^33 sensitivities do not fit the noise grid, and leave nothing to see; raise epsilon")
+            raise ValueError("scales above 2^33 sensitivities do not fit the noise grid, and leave "
+                             "nothing to see; raise epsilon")
         if self.resample and self.b_threshold >= self.b_query:
-            warnings.warn("with resample and b_threshold >= b_query a run hangs: low thresholds are kept, and the long-run "
-                          "accept rate is zero; make b_query the larger", stacklevel=3)
+            warnings.warn("with resample and b_threshold >= b_query a run hangs: low thresholds "
+                          "are kept, and the long-run accept rate is zero; make b_query the larger",
+                          stacklevel=3)
 
     @property
     def _losses(self) -> tuple[float, float]:
@@ -187,8 +199,8 @@ class SparseVector:
         threshold, accept = self._losses
         if self.noise == "gaussian":
             if not 0 < delta < 1:
-                raise ValueError(f"Gaussian noise is private only at some delta between 0 and 1, not at {delta}; "
-                                 "pass delta, or use exponential noise")
+                raise ValueError("Gaussian noise is private only at some delta between 0 and 1, "
+                                 f"not at {delta}; pass delta, or use exponential noise")
             return Cost(self._gaussian.epsilon(delta), delta, self._gaussian)
         if not self.resample:
             return Cost(threshold + self.count * accept)
@@ -204,8 +216,9 @@ class SparseVector:
         return RenyiLoss(slope, _log_patterns(self.steps, self.count))
 
     def used(self, accepts: int, pending: bool = True, delta: float = 0.0) -> Cost:
-        """What a run that ended with so many accepts has provably used (pending: rejections followed the last one).
+        """What a run that ended with so many accepts has provably used.
 
+        pending: rejections followed the last one.
         Less than `cost` where the cost is pure; the whole of it where it was computed with delta.
         """
         whole, (threshold, accept) = self.cost(delta), self._losses
@@ -215,32 +228,42 @@ class SparseVector:
         return Cost(min(thresholds * threshold + accepts * accept, whole.epsilon))
 
     @classmethod
-    def calibrate(cls, sensitivity: float, epsilon: float, count: int, resample: bool = False, budget: str = "optimal",
-                  noise: str = "laplace", *, monotone: bool = False, delta: float = 0.0,
-                  steps: int | None = None) -> "SparseVector":
-        "The smallest scales with cost at most (ε, δ): in the ratio of the optimal split, or of the paper (b, 2b)."
-        count, epsilon, sensitivity = whole_number("count", count, most=None), positive("epsilon", epsilon), positive("sensitivity", sensitivity)
+    def calibrate(cls, sensitivity: float, epsilon: float, count: int, resample: bool = False,
+                  budget: str = "optimal", noise: str = "laplace", *, monotone: bool = False,
+                  delta: float = 0.0, steps: int | None = None) -> "SparseVector":
+        """The smallest scales with cost at most (ε, δ).
+
+        They are in the ratio of the optimal split, or of the paper (b, 2b).
+        """
+        count, epsilon = whole_number("count", count, most=None), positive("epsilon", epsilon)
+        sensitivity = positive("sensitivity", sensitivity)
         if budget not in ("optimal", "paper"):
             raise ValueError(f"budget must be 'optimal' or 'paper', not {budget!r}")
         accepts, accept = (1 if resample else count), (1 if monotone else 2)
-        ratio = (accept**2 * accepts) ** 0.25 if noise == "gaussian" else (accept * accepts) ** (1 / 3)
+        gaussian = noise == "gaussian"
+        ratio = (accept**2 * accepts) ** 0.25 if gaussian else (accept * accepts) ** (1 / 3)
         ratio = 2.0 if budget == "paper" else max(ratio, 2 ** (1 / 3)) if resample else ratio
         plan = lambda b: cls(sensitivity, count, b, ratio * b, resample, noise, monotone, steps)
-        start = (count if resample else 1) * sensitivity / epsilon * (1 + accept * accepts / ratio)   # exact for pure ε
-        if delta > 0 or noise == "gaussian":
+        thresholds = count if resample else 1
+        shares = 1 + accept * accepts / ratio
+        start = thresholds * sensitivity / epsilon * shares                  # exact for pure ε
+        if delta > 0 or gaussian:
             start = _solve(lambda b: plan(b).cost(delta).epsilon, epsilon, start)
         return plan(loosened(start, lambda b: plan(b).cost(delta).epsilon <= epsilon))
 
     @property
     def offset(self) -> float:
-        "The public correction of the threshold: minus the median of m - ν, zero for symmetric noise."
+        "The public correction of the threshold: minus the median of m - ν; 0 for symmetric noise."
         b1, b2 = self.b_threshold, self.b_query
         if self.noise != "exponential":
             return 0.0
         return -b2 * math.log(2 * b2 / (b1 + b2)) if b2 >= b1 else b1 * math.log(2 * b1 / (b1 + b2))
 
     def accept_probability(self, gap) -> np.ndarray:
-        "Pr(accept) for one comparison with a fresh threshold, at gap = distance - threshold (an array); 1/2 at gap 0."
+        """Pr(accept) for one comparison with a fresh threshold; 1/2 at gap 0.
+
+        gap: distance - threshold, an array.
+        """
         gap, b1, b2 = np.asarray(gap, float), self.b_threshold, self.b_query
         if self.noise == "laplace":
             return LaplaceDifference(b1, b2).sf(gap)
@@ -267,10 +290,11 @@ class SparseVector:
         "Draw the first threshold's noise."
         return _State(int(self._draw(source, self.b_threshold, 1)[0]))
 
-    def extend(self, state: _State, distances, threshold: float, source) -> tuple[_State, np.ndarray]:
-        """Compare a further batch of distances (T,), for streams: the state after it, and the accepted.
+    def extend(self, state: _State, distances, threshold: float,
+               source) -> tuple[_State, np.ndarray]:
+        """Compare a further batch of distances (T,), for streams: see `run`.
 
-        The accepted are indices (k,) in this batch. NaN is never accepted. See `run`.
+        Returns the state after it, and the accepted indices (k,) in this batch.
         """
         gaps = self._gaps(distances, threshold)
         noisy, accepted, start = gaps + self._draw(source, self.b_query, gaps.size), [], 0
@@ -286,14 +310,15 @@ class SparseVector:
         return state, np.array(accepted, int)
 
     def run(self, distances, threshold: float, source, delta: float = 0.0) -> Run:
-        """Compare all distances (T,) with the threshold; costs `cost(delta)`, less after an early end.
+        """Compare all distances (T,); costs `cost(delta)`, less after an early end.
 
         source: Private() for a release. The caller pays first. NaN counts as +inf: never accepted.
         Raises ValueError for more distances than `steps`.
         """
         distances = np.asarray(distances, float)
         if self.steps is not None and distances.size > self.steps:
-            raise ValueError(f"this plan is for at most {self.steps} comparisons, not {distances.size}")
+            raise ValueError(f"this plan is for at most {self.steps} comparisons, "
+                             f"not {distances.size}")
         state, accepted = self.extend(self.begin(source), distances, threshold, source)
         return Run(self, accepted, state.pending, delta)
 
@@ -416,11 +441,12 @@ def worst_loss(plan: SparseVector, steps: int, accepts: int | None = None) -> fl
 # %% ../../nbs/owner/20_svt.ipynb #55a8044b
 @dataclass(frozen=True)
 class NoisySmallest:
-    """Private choice of the `count` smallest of T distances: one-shot exponential noise (pure ε), or Gumbel noise (ε, δ).
+    """Private choice of the `count` smallest of T distances.
 
-    sensitivity: of each distance, as computed. scale: of the noise, in the distances' unit. monotone: all distances move the
-    same way.
-    Raises ValueError for a scale, count or noise that makes no sense. Sources: McKenna, Sheldon (2020); Cesar, Rogers (2021).
+    noise: exponential, in one shot (pure ε), or gumbel (ε, δ). sensitivity: of each distance, as
+    computed. scale: of the noise, in the distances' unit. monotone: all of them move the same way.
+    Raises ValueError for a scale, count or noise that makes no sense.
+    Sources: McKenna, Sheldon (2020); Cesar, Rogers (2021).
     """
     sensitivity: float
     count: int
@@ -435,10 +461,11 @@ class NoisySmallest:
         if self.noise not in ("exponential", "gumbel"):
             raise ValueError(f"noise must be 'exponential' or 'gumbel', not {self.noise!r}")
         if self.scale > 2**33 * self.sensitivity:
-            raise ValueError("scales above 2^33 sensitivities do not fit the noise grid, and leave nothing to see; raise epsilon")
+            raise ValueError("scales above 2^33 sensitivities do not fit the noise grid, and leave "
+                             "nothing to see; raise epsilon")
 
     def cost(self, delta: float = 0.0) -> Cost:
-        "What the choice costs, with its loss: 2cΔ/b; for Gumbel noise at delta > 0 by zCDP, where less."
+        "What the choice costs, with its loss: 2cΔ/b; Gumbel noise at delta > 0 by zCDP, if less."
         each = (1 if self.monotone else 2) * self.sensitivity / self.scale
         if self.noise != "gumbel":
             return Cost(self.count * each)
@@ -451,18 +478,21 @@ class NoisySmallest:
     @classmethod
     def calibrate(cls, sensitivity: float, epsilon: float, count: int, *, monotone: bool = False,
                   delta: float = 0.0) -> "NoisySmallest":
-        "The smallest noise with cost at most (ε, δ); Gumbel where δ makes its standard deviation the smaller."
-        count, epsilon, sensitivity = whole_number("count", count, most=None), positive("epsilon", epsilon), positive("sensitivity", sensitivity)
+        "The smallest noise with cost at most (ε, δ); Gumbel where its standard deviation is less."
+        count, epsilon = whole_number("count", count, most=None), positive("epsilon", epsilon)
+        sensitivity = positive("sensitivity", sensitivity)
         start = count * (1 if monotone else 2) * sensitivity / epsilon
         plans = []
         for noise in ("exponential", "gumbel") if delta > 0 else ("exponential",):
             plan = lambda b: cls(sensitivity, count, b, noise, monotone)
-            b = _solve(lambda b: plan(b).cost(delta).epsilon, epsilon, start) if noise == "gumbel" else start
-            plans.append(plan(loosened(b, lambda b: plan(b).cost(delta).epsilon <= epsilon)))
-        return min(plans, key=lambda p: p.scale * (math.pi / math.sqrt(6) if p.noise == "gumbel" else 1.0))
+            charge = lambda b: plan(b).cost(delta).epsilon
+            b = _solve(charge, epsilon, start) if noise == "gumbel" else start
+            plans.append(plan(loosened(b, lambda b: charge(b) <= epsilon)))
+        deviation = {"exponential": 1.0, "gumbel": math.pi / math.sqrt(6)}
+        return min(plans, key=lambda p: p.scale * deviation[p.noise])
 
     def run(self, distances, source) -> np.ndarray:
-        """The chosen indices (count,), in increasing order; costs `cost(delta)`. NaN counts as +inf.
+        """The chosen indices (count,), increasing; costs `cost(delta)`. NaN counts as +inf.
 
         Raises ValueError for fewer than `count` distances.
         """
@@ -470,7 +500,8 @@ class NoisySmallest:
         if distances.ndim != 1:
             raise ValueError(f"distances must have shape (T,), not {distances.shape}")
         if distances.size < self.count:
-            raise ValueError(f"there are {distances.size} distances, fewer than the {self.count} to choose")
+            raise ValueError(f"there are {distances.size} distances, fewer than the {self.count} "
+                             "to choose")
         values, scale = _grid(distances, self.sensitivity), _steps(self.scale, self.sensitivity)
         if self.noise == "gumbel":
             return np.sort(source.gumbel_smallest(values, self.count, scale))
