@@ -177,9 +177,9 @@ class Above(Kernel):
 
 
 def test_a_kernel_rounded_above_its_peak_counts_as_a_little_less_than_nothing():
-    "At a small scale that is many steps below 0; read as unsigned, it would be 2^64."
-    assert _total(Above(), 2.0**-30, np.zeros((1, 2)), np.zeros((1, 2))) == -(2**27)
-    assert _total(Above(), 2.0**-30, np.zeros((3, 2))) == -9 * 2**27
+    "At a small scale that is many steps below 0 (where they are twice as wide); read as unsigned, it would be 2^64."
+    assert _total(Above(), 2.0**-30, np.zeros((1, 2)), np.zeros((1, 2))) == -(2**26)
+    assert _total(Above(), 2.0**-30, np.zeros((3, 2))) == -9 * 2**26
 
 
 # ---- every distance of the module
