@@ -314,7 +314,7 @@ CASES = [(Laplace(3.0), Query(columns(2), 1), None),
          (Laplace(3.0), Query(columns(1), 1, dim=1), None),
          (Gaussian(30.0), Query(columns(2), 1, "l2"), 1e-3),
          (DiscreteLaplace(3.0), Query(columns(2), 1, step=1), None),
-         (DiscreteLaplace(3.0), Query(columns(1), 1, dim=1), None),
+         (DiscreteLaplace(3.0, 0.25), Query(columns(1), 1, dim=1), None),     # 1e308 / 0.25 overflows
          (BinomialResponse(5, 2.0, 9), Query(columns(2), 1, step=1), None),
          (RandomisedResponse(0.7, 4), Query(columns(2), 1, "l0", step=1), None),
          (SmoothLaplace(30.0, 0.1), SMOOTH_QUERY, 1e-3),
@@ -473,6 +473,12 @@ def test_values_out_of_range_are_cut_to_it():
     assert np.array_equal(told(np.array([9.0, -1.0, 1.0])), [2, 0, 1])
     far = release([1e300, -1e300, 3.0], Query(identity, 1, step=1), DiscreteLaplace(5.0), Ledger(1.0)).s_dp
     assert np.all(np.abs(far - [2.0**62, -2.0**62, 3.0]) < [2000, 2000, 200])
+
+
+def test_noise_that_reaches_infinity_is_cut():
+    "At a scale of 1e308, a sixth of all draws would be infinite."
+    given = release(np.zeros(200), Query(identity, 1e300), Laplace(1e308), Ledger(1.0)).s_dp
+    assert np.isfinite(given).all() and np.abs(given).max() > 1.79e308
 
 
 # ---- smooth sensitivities of 0, and of infinity
