@@ -771,7 +771,8 @@ def _compare_mmd(distance: MMD, state: tuple, y: np.ndarray) -> np.ndarray:
     if distance.neighbours == "replace":
         return np.sqrt(rho2)
     root = math.sqrt(distance.kernel.peak)
-    return np.clip(np.sqrt(rho2), (crowd - 2) * root, (CROWD - 2) * root) if crowd < CROWD else np.full(len(y), 3 * root)
+    least, most = min(crowd, CROWD) - 2, CROWD - 2        # equal where there are CROWD times n records, or more
+    return np.clip(np.sqrt(rho2), least * root, most * root)
 
 # %% ../nbs/07_mmd.ipynb #bdd829e3
 def _mmd_error(distance: MMD, dim: int) -> float:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpsbi.mmd import (ESTIMATORS, MMD, Energy, FourierFeatures, Gaussian, Laplace, Matern, StatedDistance,
-                       clipped_mean_distance, mmd_distance, summary_distance)
+from dpsbi.mmd import (ESTIMATORS, MMD, Energy, FourierFeatures, Gaussian, Kernel, Laplace, Matern, StatedDistance,
+                       _total, clipped_mean_distance, mmd_distance, summary_distance)
 from dpsbi.privacy import Query
 
 KERNELS = [Gaussian(0.3), Gaussian(2.0), Gaussian(0.01), Laplace(0.5), Matern(1.0, 1.5), Matern(0.2, 2.5), Energy()]
@@ -167,6 +167,19 @@ def test_two_thousand_records_in_another_order_are_the_same_data_set():
         assert not distance.between(x, orders).any()
         other = rng.random((1, 2000, 3))
         assert distance.between(x, other) == distance.between(orders[2], other) == distance.between(x, other[:, ::-1])
+
+
+class Above(Kernel):
+    "A kernel that its rounding lifts above its peak."
+
+    def __call__(self, r2):
+        return np.exp(-r2 / 2) * (1 + 2.0**-52)
+
+
+def test_a_kernel_rounded_above_its_peak_counts_as_a_little_less_than_nothing():
+    "At a small scale that is many steps below 0 (where they are twice as wide); read as unsigned, it would be 2^64."
+    assert _total(Above(), 2.0**-30, np.zeros((1, 2)), np.zeros((1, 2))) == -(2**26)
+    assert _total(Above(), 2.0**-30, np.zeros((3, 2))) == -9 * 2**26
 
 
 # ---- every distance of the module
