@@ -151,7 +151,9 @@ def as_records(x) -> np.ndarray:
     a ragged list: the shape of one record is public, and must be one.
     """
     with hushed():
-        x = np.asarray(x)
+        np.shape(x)                                       # refuses a ragged list
+        # a list as it is: in an array with a text beside it, True would become "True"
+        x = np.asarray(x) if hasattr(x, "__array__") else np.array(x, dtype=object)
         if x.dtype.kind in "fiub":
             x = x.astype(float)
         else:

@@ -12,6 +12,10 @@ ENTRIES = st.one_of(st.floats(), st.integers(-10**400, 10**400), st.none(), st.t
                     st.complex_numbers(), st.dates())
 
 
+def test_a_text_beside_it_changes_no_truth():
+    assert np.array_equal(as_records([True, 2.5]), as_records([True, 2.5, "x"])[:2])
+
+
 @given(st.lists(ENTRIES, max_size=8), ENTRIES, st.data())
 def test_one_record_changes_one_entry(records, other, data):
     "Neighbours stay neighbours, whatever the type of the array that they make."

@@ -474,7 +474,7 @@ def test_a_failed_save_leaves_the_old_file(name, how, tmp_path, monkeypatch):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert caught.value.errno == (errno.EFBIG if how == "EFBIG" else errno.ENOSPC)
-    assert path.read_bytes() == before and os.listdir(tmp_path) == ["file"]
+    assert path.read_bytes() == before and set(os.listdir(tmp_path)) - {"file.lock"} == {"file"}
     LOADERS[name](path)
 
 
@@ -555,7 +555,7 @@ ARRAYS = DAMAGE | {
 }
 JSON = DAMAGE | {
     "deep": lambda content: b"[" * 100_000, "list": lambda content: b"[]", "nan": number(b"NaN"), "infinite": number(b"Infinity"), "negative": number(b"-1"),
-    "long": number(b"1" * 400), "words": number(b'"a"'), "version": lambda content: content.replace(b'"version": 1', b'"version": 9'),
+    "long": number(b"1" * 400), "words": number(b'"a"'), "version": lambda content: re.sub(rb'"version": \d', b'"version": 9', content),
     "format": lambda content: content.replace(b"dpsbi.", b"else."), "overspent": lambda content: content.replace(b'"epsilon": 0.1', b'"epsilon": 7'),
 }
 CHECKPOINT = {kind: ARRAYS[kind] for kind in ("empty", "text", "cut", "flipped", "foreign", "objects", "huge", "swelling")} | {
