@@ -554,6 +554,7 @@ ARRAYS = DAMAGE | {
     "huge": huge, "swelling": lambda content: npz(np.savez_compressed, **arrays(content), swell=np.zeros(10**6)),
 }
 JSON = DAMAGE | {
+    "flipped": lambda content: content[:20] + bytes([content[20] ^ 0x55]) + content[21:],    # in a text, a unit say, it could not be seen
     "deep": lambda content: b"[" * 100_000, "list": lambda content: b"[]", "nan": number(b"NaN"), "infinite": number(b"Infinity"), "negative": number(b"-1"),
     "long": number(b"1" * 400), "words": number(b'"a"'), "version": lambda content: re.sub(rb'"version": \d', b'"version": 9', content),
     "format": lambda content: content.replace(b"dpsbi.", b"else."), "overspent": lambda content: content.replace(b'"epsilon": 0.1', b'"epsilon": 7'),
