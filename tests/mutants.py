@@ -35,7 +35,14 @@ class Mutant:
 
 
 TESTS = {
+    "privacy": "test_privacy.py test_owner_side.py",
     "accounting": "test_ledger.py",
+    "mmd": "test_mmd.py test_owner_side.py",
+    "owner.svt": "test_svt.py test_abcdp.py test_owner_side.py",
+    "owner.abcdp": "test_abcdp.py test_owner_side.py test_robustness.py",
+    "posterior": "test_posterior.py",
+    "analyst.exact_abc": "test_analyst.py test_robustness.py",
+    "analyst.smc_abc": "test_smc_abc.py test_analyst.py",
     "mechanisms": "test_mechanisms.py",
 }
 
@@ -150,6 +157,50 @@ MUTANTS += [
     Mutant("mechanisms", "    if not _comes_back(state, mechanism):", "    if False:", "a mechanism comes back as another"),
     Mutant("mechanisms", "kinds = [_OURS[name]] if name in _OURS else [", "kinds = [", "a class of somebody's replaces ours"),
     Mutant("mechanisms", "    if len(kinds) != 1:", "    if not kinds:", "the first of several of one name"),
+    # ---- what may leave
+    Mutant("privacy", "        return np.where(np.isfinite(x), x, 0.0)\n\n# %%", "        return x\n\n# %%", "records keep NaN and infinities"),
+    Mutant("privacy", "        except Exception:\n            return np.zeros(size)", "        except ZeroDivisionError:\n            return np.zeros(size)",
+           "a query's error on the records gets out"),
+    Mutant("privacy", "    for n in (0, 1, 2):", "    for n in (0, 1, 2, shape[0]):", "the rehearsal looks at the number of records"),
+    Mutant("privacy", "np.asarray(x) if hasattr(x, \"__array__\") else np.array(x, dtype=object)", "np.asarray(x)",
+           "a text beside it turns True into a text"),
+    # ---- distances
+    Mutant("mmd", '"v": math.sqrt(2 * spread) / n', '"v": math.sqrt(spread) / n', "sensitivity of the MMD without its √2"),
+    Mutant("mmd", '"v2": (4 * n - 2) * spread / n**2', '"v2": (2 * n - 2) * spread / n**2', "half the sensitivity of MMD²"),
+    Mutant("mmd", '"u2": 4 * spread / n', '"u2": 2 * spread / n', "half the sensitivity of the U-statistic"),
+    Mutant("mmd", "        return math.sqrt(peak) / n", "        return math.sqrt(peak) / (2 * n)", "half the sensitivity to a record that goes"),
+    Mutant("mmd", "        return self.clip / self.n", "        return self.clip / (self.n + 1)", "a clipped mean of one record more"),
+    Mutant("mmd", "        return self.sensitivity + 2 * self.error", "        return self.sensitivity", "no charge for the error of a distance"),
+    # ---- the sparse vector technique
+    Mutant("owner.svt", "accept = (1 if self.monotone else 2) * self.sensitivity", "accept = 1 * self.sensitivity", "half the price of an accept"),
+    Mutant("owner.svt", "return Cost(threshold + self.count * accept)", "return Cost(threshold + accept)", "one accept is charged, not c"),
+    Mutant("owner.svt", "thresholds = self.count if self.resample else 1\n        slope", "thresholds = 1\n        slope",
+           "Gaussian thresholds drawn afresh are free"),
+    Mutant("owner.svt", "count * accept**2) / 2", "count * accept**2) / 4", "half the Rényi slope of Gaussian noise"),
+    Mutant("owner.svt", "thresholds = accepts + bool(pending) if self.resample else 1", "thresholds = accepts if self.resample else 1",
+           "a refund of the last, open threshold"),
+    Mutant("owner.svt", "if whole.delta > 0 or accepts >= self.count:", "if accepts >= self.count:", "a refund where δ was charged"),
+    Mutant("owner.svt", "hits[: 1 if self.resample else self.count - state.accepts]", "hits[: 1 if self.resample else self.count - state.accepts + 1]",
+           "a run goes on after its last accept"),
+    Mutant("owner.svt", "noise = self._draw(source, self.b_threshold, 1)[0] if fresh", "noise = state.noise if fresh", "resample without resampling"),
+    Mutant("owner.svt", "        return source.draw(self.noise, _steps(scale, self.sensitivity), size)",
+           "        return source.draw(self.noise, 0.9 * _steps(scale, self.sensitivity), size)", "noise at nine tenths of its scale"),
+    # ---- abcdp
+    Mutant("owner.abcdp", "    entry = None if ledger.affords(cost) else pay()", "    entry = pay()", "paid before what is public was checked"),
+    Mutant("owner.abcdp", "run = _make_plan(_charged(distance),", "run = _make_plan(distance.sensitivity,", "the error of distances is free"),
+    Mutant("owner.abcdp", "        _rehearse(distance, shape, y[_finite(y)][:2])\n", "", "no rehearsal"),
+    Mutant("owner.abcdp", "    ledger.settle(entry, proof)\n", "", "nothing is given back"),
+    # ---- weights
+    Mutant("analyst.exact_abc", "kept = np.log(rng.random(log_ratio.shape)) < log_ratio - math.log(control)",
+           "kept = np.log(rng.random(log_ratio.shape)) < 0.9 * log_ratio - math.log(control)", "acceptance of another density"),
+    Mutant("analyst.exact_abc", "log_weights + model.prior.log_prob(theta) - proposal.log_prob(theta)", "log_weights - proposal.log_prob(theta)",
+           "the prior is missing from the weights"),
+    Mutant("analyst.exact_abc", "return kept, np.maximum(log_ratio[kept], math.log(control))", "return kept, log_ratio[kept]",
+           "rejection control without its weights"),
+    Mutant("analyst.smc_abc", "np.log(self.defensive) + log_prior, np.log1p(-self.defensive) + log_kernels", "np.log(self.defensive) + log_prior, log_kernels",
+           "a mixture that adds up to more than 1"),
+    Mutant("posterior", "reached / reached[-1], points, side=\"right\"", "reached / reached[-1], 0.9 * points, side=\"right\"",
+           "resampling forgets the last draws"),
 ]
 
 
