@@ -36,6 +36,12 @@ def test_the_type_of_the_array_is_forgotten(dtype):
                           [0.0, 1.0, 1.0])
 
 
+def test_what_is_no_number_is_0_in_arrays_too():
+    assert np.array_equal(as_records(np.array([[1.0, np.nan], [-np.inf, 4.0]])), [[1.0, 0.0], [0.0, 4.0]])
+    total = Query(lambda x: x.sum(axis=1, keepdims=True), 1.0)
+    assert np.array_equal(total.confidential(np.array([1.0, np.nan, 3.0]), 1), [4.0])     # one record is lost, not all
+
+
 def test_ragged_records_have_no_shape():
     with pytest.raises(ValueError):
         as_records([[1, 2], [3]])
