@@ -19,7 +19,8 @@ from tqdm import tqdm
 from ..model import Checkpoint, Model, about_prior, batch_sizes, check_generator, in_order, seed_state, simulated
 from .svt import NoisySmallest, Private, SparseVector
 from ..posterior import Posterior, systematic
-from ..privacy import Cost, Ledger, numeric, whole_number
+from ..accounting import Cost, Ledger
+from ..privacy import numeric, whole_number
 
 # %% ../../nbs/owner/21_abcdp.ipynb #69a429b1
 class NothingAccepted(ValueError):

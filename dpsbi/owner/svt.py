@@ -17,7 +17,8 @@ from scipy import optimize, special
 
 from ..laplace_difference import LaplaceDifference
 from ..mechanisms import _at_most, _opendp
-from ..privacy import Cost, positive, whole_number
+from ..accounting import Cost
+from ..privacy import positive, whole_number
 
 # %% ../../nbs/owner/20_svt.ipynb #288259a5
 STEPS = 2**20           # grid steps in one sensitivity
