@@ -694,6 +694,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                     'dpsbi.checks.audit.Losses._between': ('checks/audit.html#losses._between', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit.Losses.delta': ('checks/audit.html#losses.delta', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit.Losses.epsilon': ('checks/audit.html#losses.epsilon', 'dpsbi/checks/audit.py'),
+                                    'dpsbi.checks.audit.Losses.joined': ('checks/audit.html#losses.joined', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit.Losses.of': ('checks/audit.html#losses.of', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit.Neighbours': ('checks/audit.html#neighbours', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit.Neighbours.pair': ('checks/audit.html#neighbours.pair', 'dpsbi/checks/audit.py'),
