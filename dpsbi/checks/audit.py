@@ -25,20 +25,28 @@ from ..privacy import whole_number
 
 # %% ../../nbs/checks/51_audit.ipynb #45ca20b5
 def lowest_bit(x: np.ndarray) -> np.ndarray:
-    "The exponent of the last binary digit of each float that is 1: 0.75 gives -2; 0 gives 1100, and what is not finite 1101."
+    "The exponent of the last binary 1 of each float: 0.75 gives -2; 0: 1100, NaN and inf: 1101."
     mantissa, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
     whole = np.abs(mantissa * 2.0**53).astype(np.int64)
     low = np.maximum(whole & -whole, 1)
-    return np.where(~np.isfinite(x), 1101.0, np.where(whole == 0, 1100.0, exponent - 53 + np.log2(low)))
+    return np.where(
+        ~np.isfinite(x), 1101.0, np.where(whole == 0, 1100.0, exponent - 53 + np.log2(low))
+    )
 
 
 def _columns(outputs, digits: bool) -> tuple[np.ndarray, list[str]]:
-    "Outputs (n, …) as columns (n, k), with their names: coordinates, their sum, and their lowest bits where there are fractions."
+    "Outputs (n, …) as columns (n, k), with names: coordinates, sum, lowest bits of fractions."
     y = np.asarray(outputs, float).reshape(len(outputs), -1)
     bits = lowest_bit(y)
-    y = np.nan_to_num(y, nan=-1.7e308, posinf=1.7e308, neginf=-1.6e308)     # NaN, too, is something to be seen
+    y = np.nan_to_num(
+        y, nan=-1.7e308, posinf=1.7e308, neginf=-1.6e308
+    )  # NaN, too, is something to be seen
     told = [j for j in range(y.shape[1]) if digits and (bits[:, j] < 0).any()]
-    names = [f"output {j}" for j in range(y.shape[1])] + ["their sum"] * (y.shape[1] > 1) + [f"lowest bit of output {j}" for j in told]
+    names = (
+        [f"output {j}" for j in range(y.shape[1])]
+        + ["their sum"] * (y.shape[1] > 1)
+        + [f"lowest bit of output {j}" for j in told]
+    )
     total = [y.clip(-1e300, 1e300).sum(axis=1, keepdims=True)] if y.shape[1] > 1 else []
     return np.concatenate([y, *total, bits[:, told]], axis=1), names
 
@@ -49,7 +57,7 @@ def _code(text: str) -> float:
 
 
 def _watched(run, width, x, rng, size) -> np.ndarray:
-    "Rows (size, width + 2): the values of a run, NaN where there are none, its error, its warnings."
+    "Rows (size, width + 2): the values of a run, NaN where there are none, error, warnings."
     rows = np.full((size, width + 2), np.nan)
     for row in rows:
         values, failure = np.empty(0), ""
@@ -60,7 +68,9 @@ def _watched(run, width, x, rng, size) -> np.ndarray:
             except Exception as error:
                 failure = f"{type(error).__name__}: {error}"
         if len(values) > width:
-            raise ValueError(f"a run returned {len(values)} numbers: say observed(run, width={len(values)})")
+            raise ValueError(
+                f"a run returned {len(values)} numbers: say observed(run, width={len(values)})"
+            )
         row[: len(values)] = values
         row[width:] = _code(failure), _code("; ".join(str(w.message) for w in heard))
     return rows
@@ -70,36 +80,46 @@ def observed(run: Callable, width: int = 1) -> Callable:
     """A run for `audit` that counts exceptions and warnings among its outputs.
 
     run(x, rng) -> at most `width` numbers, from ONE run on input x. The result, called with
-    (x, rng, size), returns rows (size, width + 2): the numbers, NaN where there are fewer; a code of
-    the exception's type and words; a code of the warnings'; 0 for none. Raises ValueError for more
-    numbers than width.
+    (x, rng, size), returns rows (size, width + 2): the numbers, NaN where there are fewer; a code
+    of the exception's type and words; a code of the warnings'; 0 for none. Raises ValueError for
+    more numbers than width.
     """
     return partial(_watched, run, whole_number("width", width))
 
 # %% ../../nbs/checks/51_audit.ipynb #7413a61c
 def clopper_pearson(hits, runs: int, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    "Lower and upper limits of a binomial probability, each wrong with probability at most alpha: hits (k,) of so many runs."
+    "Limits of a binomial probability, each wrong at most with probability alpha; hits (k,)."
     hits = np.asarray(hits, float)
     with np.errstate(invalid="ignore"):
-        low, high = stats.beta.ppf(alpha, hits, runs - hits + 1), stats.beta.isf(alpha, hits + 1, runs - hits)
+        low, high = (
+            stats.beta.ppf(alpha, hits, runs - hits + 1),
+            stats.beta.isf(alpha, hits + 1, runs - hits),
+        )
     return np.where(hits == 0, 0.0, low), np.where(hits == runs, 1.0, high)
 
 
 def _epsilon_bound(hits, runs, other, other_runs, delta, alpha):
-    "Lower limits of ε (k,) from counts of events, (k,) each: 0 where they say nothing; wrong with probability at most alpha."
-    low, high = clopper_pearson(hits, runs, alpha / 2)[0], clopper_pearson(other, other_runs, alpha / 2)[1]
+    "Lower limits of ε (k,) from counts of events (k,); wrong with probability at most alpha."
+    low, high = (
+        clopper_pearson(hits, runs, alpha / 2)[0],
+        clopper_pearson(other, other_runs, alpha / 2)[1],
+    )
     return np.log(np.maximum((low - delta) / high, 1.0))
 
 
 def _delta_bound(hits, runs, other, other_runs, epsilon, alpha):
     "Lower limits of δ (k,) at ε, likewise."
-    low, high = clopper_pearson(hits, runs, alpha / 2)[0], clopper_pearson(other, other_runs, alpha / 2)[1]
+    low, high = (
+        clopper_pearson(hits, runs, alpha / 2)[0],
+        clopper_pearson(other, other_runs, alpha / 2)[1],
+    )
     return np.maximum(low - math.exp(epsilon) * high, 0.0)
 
 # %% ../../nbs/checks/51_audit.ipynb #f340e8d1
 @dataclass(frozen=True)
 class _Event:
-    "Outputs whose score is at least (or at most, upper=False) a level; more likely under the first input, or the second."
+    "Outputs whose score is at least (at most) a level; swapped: likelier under the second input."
+
     column: int
     level: float
     upper: bool
@@ -114,38 +134,59 @@ class _Event:
 def _levels(a, b, most=60):
     "Levels to try for one score: ranks in both tails of both samples, doubling, and quantiles."
     pooled = np.sort(np.concatenate([a, b]))
-    ranks = np.unique(np.concatenate([2 ** np.arange(int(np.log2(len(pooled)))), np.linspace(0, len(pooled) - 1, most).astype(int)]))
+    ranks = np.unique(
+        np.concatenate(
+            [
+                2 ** np.arange(int(np.log2(len(pooled)))),
+                np.linspace(0, len(pooled) - 1, most).astype(int),
+            ]
+        )
+    )
     return np.unique(np.concatenate([pooled[ranks], pooled[len(pooled) - 1 - ranks]]))
 
 
 def _search(a, b, worth) -> _Event:
-    "The event of most worth, among thresholds of the columns of scores a (n, k) and b (m, k); worth(hits, n, other, m) -> (levels,)."
+    "The threshold of scores a (n, k), b (m, k) of most worth(hits, n, other, m) -> (levels,)."
     best, found = -np.inf, None
     for column in range(a.shape[1]):
         x, y = np.sort(a[:, column]), np.sort(b[:, column])
         levels = _levels(x, y)
         for upper in (True, False):
-            count = lambda v: len(v) - np.searchsorted(v, levels, "left") if upper else np.searchsorted(v, levels, "right")
+            count = lambda v: (
+                len(v) - np.searchsorted(v, levels, "left")
+                if upper
+                else np.searchsorted(v, levels, "right")
+            )
             p, q = count(x), count(y)
-            for swapped, value in ((False, worth(p, len(x), q, len(y))), (True, worth(q, len(y), p, len(x)))):
+            for swapped, value in (
+                (False, worth(p, len(x), q, len(y))),
+                (True, worth(q, len(y), p, len(x))),
+            ):
                 if value.max() > best:
-                    best, found = value.max(), _Event(column, float(levels[np.argmax(value)]), upper, swapped)
+                    best, found = (
+                        value.max(),
+                        _Event(column, float(levels[np.argmax(value)]), upper, swapped),
+                    )
     return found
 
 # %% ../../nbs/checks/51_audit.ipynb #2f5dbc9d
 def _score(a, b, rng, most: int = 20_000):
-    "A function of columns (n, k): the log odds of the first input, learnt from columns a, b (n, k) of both."
+    "A function of columns (n, k): the log odds of the first input, learnt from a, b (n, k)."
     from sklearn.ensemble import HistGradientBoostingClassifier
     from threadpoolctl import threadpool_limits
+
     rows = lambda x: x[rng.permutation(len(x))[:most]]
     a, b = rows(a), rows(b)
-    model = HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=31, min_samples_leaf=50, random_state=int(rng.integers(2**31)))
-    with threadpool_limits(1):                                              # threads cost more than they bring on so few rows
+    model = HistGradientBoostingClassifier(
+        max_iter=40, max_leaf_nodes=31, min_samples_leaf=50, random_state=int(rng.integers(2**31))
+    )
+    with threadpool_limits(1):  # threads cost more than they bring on so few rows
         model.fit(np.concatenate([a, b]), np.repeat([1, 0], [len(a), len(b)]))
 
     def score(x):
         with threadpool_limits(1):
             return np.column_stack([x, model.decision_function(x)])
+
     return score
 
 # %% ../../nbs/checks/51_audit.ipynb #5925a4b7
@@ -153,10 +194,12 @@ def _score(a, b, rng, most: int = 20_000):
 class Audit:
     """What runs of an algorithm on two neighbouring inputs prove about its privacy.
 
-    epsilon, delta: the claim. lower: ε (at this δ) is at least so much; delta_lower: δ (at this ε) is at least so much; both hold
-    with probability `confidence`. event: the outputs that tell the inputs apart best. counts: how often it came under the input that
-    makes it likelier, of how many runs, and under the other, of how many.
+    epsilon, delta: the claim. lower: ε (at this δ) is at least so much; delta_lower: δ (at this ε)
+    is at least so much; both hold with probability `confidence`. event: the outputs that tell the
+    inputs apart best. counts: how often it came under the input that makes it likelier, of how many
+    runs, and under the other, of how many.
     """
+
     epsilon: float
     delta: float
     lower: float
@@ -172,67 +215,129 @@ class Audit:
 
     def __str__(self):
         claim = f"ε = {self.epsilon:.4g}" + (f", δ = {self.delta:.3g}" if self.delta else "")
-        return f"claimed {claim}; proved ε ≥ {self.lower:.3f}, δ ≥ {self.delta_lower:.2e}: {'REFUTED' if self.refuted else 'not refuted'} ({self.event})"
+        verdict = "REFUTED" if self.refuted else "not refuted"
+        proved = f"ε ≥ {self.lower:.3f}, δ ≥ {self.delta_lower:.2e}"
+        return f"claimed {claim}; proved {proved}: {verdict} ({self.event})"
 
 # %% ../../nbs/checks/51_audit.ipynb #588171af
 def _run(run, x, rng, size):
     outputs = np.asarray(run(x, rng, size))
     if outputs.shape[:1] != (size,):
-        raise ValueError(f"run(x, rng, size) must return one output a row, {size} rows; got an array of shape {outputs.shape}")
+        raise ValueError(
+            f"run(x, rng, size) must return one output a row, {size} rows; "
+            f"got an array of shape {outputs.shape}"
+        )
     return outputs
 
 
 def _outputs(run, x, runs, rng, executor, bar):
     sizes = [min(20_000, runs - k) for k in range(0, runs, 20_000)]
     tasks = ((run, x, child, size) for child, size in zip(rng.spawn(len(sizes)), sizes))
-    return np.concatenate([(bar.update(len(new)), new)[1] for new in in_order(executor, _run, tasks)])
+    return np.concatenate(
+        [(bar.update(len(new)), new)[1] for new in in_order(executor, _run, tasks)]
+    )
 
 
-def audit(run: Callable, x, x_neighbour, epsilon: float, *, rng: np.random.Generator, delta: float = 0.0, runs: int = 200_000,
-          confidence: float = 0.999, digits: bool = True, executor: Executor | None = None, progress: bool = True) -> Audit:
-    """A lower confidence bound on the ε and the δ of an algorithm, from its outputs on two neighbouring inputs.
+def audit(
+    run: Callable,
+    x,
+    x_neighbour,
+    epsilon: float,
+    *,
+    rng: np.random.Generator,
+    delta: float = 0.0,
+    runs: int = 200_000,
+    confidence: float = 0.999,
+    digits: bool = True,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> Audit:
+    """A lower confidence bound on the ε and the δ of an algorithm, from outputs on two neighbours.
 
-    run(x, rng, size) -> outputs (size, …): independent runs on input x, numbers; (an algorithm with entropy of its own may ignore
-    rng). epsilon, delta: the claim. runs: on each input; the largest ε that can be proved is near log(runs / 20). Both bounds hold
-    together with probability `confidence`, whatever the algorithm. digits: look at the lowest binary digits too, as one must for a
-    release; not for simulations of one, whose digits do tell. Returns an Audit. Raises ValueError for a claim, confidence or
-    number of runs that makes no sense, or outputs of the wrong shape. Source: Ding et al. (2018); Bichsel et al. (2021).
+    run(x, rng, size) -> outputs (size, …): independent runs on input x, numbers; (an algorithm with
+    entropy of its own may ignore rng); for one that may raise or warn, see `observed`. x,
+    x_neighbour: two inputs; `worst_neighbours` finds such. epsilon, delta: the claim. runs: on each
+    input; the largest ε that can be proved is near log(runs / 20). Both bounds hold together
+    with probability `confidence`, whatever the algorithm. digits: look at the lowest binary digits
+    too, as one must for a release; not for simulations of one, whose digits do tell. Returns an
+    Audit. Raises ValueError for a claim, confidence or number of runs that makes no sense, or
+    outputs of the wrong shape. Source: Ding et al. (2018); Bichsel et al. (2021).
     """
     if not (epsilon >= 0 and 0 <= delta < 1 and 0 < confidence < 1):
-        raise ValueError(f"a claim is epsilon >= 0 and 0 <= delta < 1, at a confidence between 0 and 1, not {epsilon}, {delta}, {confidence}")
+        raise ValueError(
+            "a claim is epsilon >= 0 and 0 <= delta < 1, at a confidence between 0 and 1, "
+            f"not {epsilon}, {delta}, {confidence}"
+        )
     runs = whole_number("runs", runs, 1000)
     *seeds, searching = rng.spawn(3)
-    with tqdm(total=2 * runs, desc="audit", unit=" runs", delay=2.0, disable=not progress, leave=False) as bar:
-        a, b = (_outputs(run, data, runs, seed, executor, bar) for data, seed in zip((x, x_neighbour), seeds))
+    with tqdm(
+        total=2 * runs, desc="audit", unit=" runs", delay=2.0, disable=not progress, leave=False
+    ) as bar:
+        a, b = (
+            _outputs(run, data, runs, seed, executor, bar)
+            for data, seed in zip((x, x_neighbour), seeds)
+        )
     if a.shape[1:] != b.shape[1:]:
-        raise ValueError(f"outputs must have one shape, not {a.shape[1:]} under one input and {b.shape[1:]} under the other")
+        raise ValueError(
+            f"outputs must have one shape, not {a.shape[1:]} under one input "
+            f"and {b.shape[1:]} under the other"
+        )
     both, names = _columns(np.concatenate([a, b]), digits)
-    return _bound(both[: len(a)], both[len(a):], names, epsilon, delta, (1 - confidence) / 2, searching)
+    return _bound(
+        both[: len(a)], both[len(a) :], names, epsilon, delta, (1 - confidence) / 2, searching
+    )
 
 # %% ../../nbs/checks/51_audit.ipynb #b2d4e42e
 def _bound(a, b, names, epsilon, delta, alpha, rng) -> Audit:
-    "From columns (n, k) of the outputs under both inputs: an event from the first half, a bound from the second."
+    "From columns (n, k) of both: an event from the first half, a bound from the second."
     quarter, half, n = len(a) // 4, len(a) // 2, len(a)
     score = _score(a[:quarter], b[:quarter], rng)
     chosen, kept = [(score(c[quarter:half]), score(c[half:])) for c in (a, b)], n - half
-    bounds = {"epsilon": lambda p, n, q, m: _epsilon_bound(p, n, q, m, delta, alpha), "delta": lambda p, n, q, m: _delta_bound(p, n, q, m, epsilon, alpha)}
+    bounds = {
+        "epsilon": lambda p, n, q, m: _epsilon_bound(p, n, q, m, delta, alpha),
+        "delta": lambda p, n, q, m: _delta_bound(p, n, q, m, epsilon, alpha),
+    }
     found = {}
     for name, worth in bounds.items():
         event = _search(chosen[0][0], chosen[1][0], worth)
         hits = [int(event.holds(c[1]).sum()) for c in chosen]
         p, q = hits[::-1] if event.swapped else hits
-        found[name] = event, (p, kept, q, kept), float(worth(np.array([p]), kept, np.array([q]), kept)[0])
+        found[name] = (
+            event,
+            (p, kept, q, kept),
+            float(worth(np.array([p]), kept, np.array([q]), kept)[0]),
+        )
     event, counts, lower = found["epsilon"]
     words = [*names, "log odds by a classifier"][event.column]
-    return Audit(epsilon, delta, lower, found["delta"][2], 1 - 2 * alpha, f"{words} {'≥' if event.upper else '≤'} {event.level:.4g}", counts)
+    return Audit(
+        epsilon,
+        delta,
+        lower,
+        found["delta"][2],
+        1 - 2 * alpha,
+        f"{words} {'≥' if event.upper else '≤'} {event.level:.4g}",
+        counts,
+    )
 
 # %% ../../nbs/checks/51_audit.ipynb #f8e20d5e
-def worst_pair(run: Callable, pairs, epsilon: float, *, rng: np.random.Generator, delta: float = 0.0, runs: int = 20_000, **more) -> tuple:
-    "The pair (x, x_neighbour) of an iterable of pairs with the largest proved ε in a short `audit` of each; the first, if nothing is proved."
+def worst_pair(
+    run: Callable,
+    pairs,
+    epsilon: float,
+    *,
+    rng: np.random.Generator,
+    delta: float = 0.0,
+    runs: int = 20_000,
+    **more,
+) -> tuple:
+    "The pair, of an iterable of pairs, that proves most in a short `audit`; else the first."
     pairs = list(pairs)
     if not pairs:
         raise ValueError("there is no pair of neighbours to choose from")
-    found = [audit(run, *pair, epsilon, rng=child, delta=delta, runs=runs, **more).lower for pair, child in zip(pairs, rng.spawn(len(pairs)))]
+    found = [
+        audit(run, *pair, epsilon, rng=child, delta=delta, runs=runs, **more).lower
+        for pair, child in zip(pairs, rng.spawn(len(pairs)))
+    ]
     return pairs[int(np.argmax(found))]
 
 # %% ../../nbs/checks/51_audit.ipynb #04f76c80
@@ -470,7 +575,8 @@ def _on_grid(p, q, width) -> tuple[np.ndarray, int, float]:
 
 @dataclass(frozen=True)
 class _Law:
-    "Outcomes (p, q) that bound δ from below, others that bound it from above, and the mass that neither has."
+    "Outcomes (p, q) that bound δ from below, others from above, and the mass that neither has."
+
     low: tuple
     high: tuple
     lost: float
@@ -514,10 +620,11 @@ def _law(p, q, low, high) -> _Law:
 # %% ../../nbs/checks/51_audit.ipynb #51771b23
 @dataclass(frozen=True)
 class Losses:
-    """The privacy losses of a mechanism between two inputs, both ways; `+` joins independent outputs.
+    """The privacy losses between two inputs, both ways; `+` joins those of independent outputs.
 
     Made by `losses` from a mechanism, or by `Losses.of` from the log probabilities of all outputs.
     """
+
     there: _Law
     back: _Law
 
@@ -581,8 +688,10 @@ def _atoms(y, step) -> np.ndarray:
     "All multiples of the step from the first to the last of y."
     first, last = (math.floor(end / step + 0.5) for end in (y[0], y[-1]))
     if last - first > 10**7:
-        raise ValueError(f"there are {last - first:,} atoms between the quantiles: take a coarser step, "
-                         "or sampled_delta")
+        raise ValueError(
+            f"there are {last - first:,} atoms between the quantiles: take a coarser step, "
+            "or sampled_delta"
+        )
     return step * np.arange(first, last + 1)
 
 # %% ../../nbs/checks/51_audit.ipynb #cf4dfc56
@@ -594,24 +703,28 @@ def _columns_of(mechanism, s) -> list[list[int]]:
     whole = mechanism.log_prob(y, s)
     parts = sum(mechanism.log_prob(y[:, [j]], s[c]) for j, c in enumerate(columns))
     if not np.allclose(whole, parts, rtol=1e-9, atol=1e-9):
-        raise ValueError(f"the values that {type(mechanism).__name__} releases are not independent, "
-                         "each with its own column of s (or its own and the last): use sampled_delta, "
-                         "which takes any log_prob")
+        raise ValueError(
+            f"the values that {type(mechanism).__name__} releases are not independent, "
+            "each with its own column of s (or its own and the last): use sampled_delta, "
+            "which takes any log_prob"
+        )
     return columns
 
 
 def losses(mechanism, s, s_neighbour, cuts: int = 1000, cells: int = 1000) -> Losses:
     """The privacy losses of a mechanism between two values of its query, each (r,).
 
-    The mechanism needs sample, transform and log_prob. cuts: quantiles on each line; cells: how finely
-    the losses of several values are told apart. Raises ValueError for values of different shapes, and
-    where the released values are not independent. Sources: Sommer, Meiser, Mohammadi (2019);
-    Doroshenko et al. (2022).
+    The mechanism needs sample, transform and log_prob. cuts: quantiles on each line; cells: how
+    finely the losses of several values are told apart. Raises ValueError for values of different
+    shapes, and where the released values are not independent. Sources: Sommer, Meiser, Mohammadi
+    (2019); Doroshenko et al. (2022).
     """
     s, t = (np.atleast_1d(np.asarray(value, float)) for value in (s, s_neighbour))
     if s.shape != t.shape or s.ndim != 1:
-        raise ValueError("s and s_neighbour must be two values of one query, vectors of one length, "
-                         f"not {s.shape} and {t.shape}")
+        raise ValueError(
+            "s and s_neighbour must be two values of one query, vectors of one length, "
+            f"not {s.shape} and {t.shape}"
+        )
     found = [_line(mechanism, s[c], t[c], cuts) for c in _columns_of(mechanism, s)]
     return reduce(lambda one, other: one.joined(other, cells), found)
 
@@ -621,9 +734,10 @@ def exact_delta(mechanism, s, s_neighbour, epsilon: float) -> Exact:
     return losses(mechanism, s, s_neighbour).delta(epsilon)
 
 # %% ../../nbs/checks/51_audit.ipynb #4f0f5c64
-def sampled_delta(mechanism, s, s_neighbour, epsilon: float, *, rng: np.random.Generator,
-                  draws: int = 100_000) -> Exact:
-    "As `exact_delta`, for any sample and log_prob, by Monte Carlo: the error is five standard errors."
+def sampled_delta(
+    mechanism, s, s_neighbour, epsilon: float, *, rng: np.random.Generator, draws: int = 100_000
+) -> Exact:
+    "As `exact_delta`, for any sample and log_prob, by chance: the error is five standard errors."
     s, t = (np.asarray(value, float) for value in (s, s_neighbour))
 
     def one_way(s, t, rng):
@@ -631,5 +745,6 @@ def sampled_delta(mechanism, s, s_neighbour, epsilon: float, *, rng: np.random.G
         loss = mechanism.log_prob(y, s) - mechanism.log_prob(y, t)
         gain = -np.expm1(np.minimum(epsilon - loss, 0.0))
         return Exact(float(gain.mean()), float(5 * gain.std() / math.sqrt(draws)))
+
     there, back = rng.spawn(2)
     return max(one_way(s, t, there), one_way(t, s, back))
