@@ -597,7 +597,7 @@ class _Book:
         self._lock, self._file_lock = RLock(), nullcontext()
         if self.path is not None:
             from filelock import FileLock
-            self._file_lock = FileLock(f"{self.path}.lock")
+            self._file_lock = FileLock(f"{self.path}.lock", poll_interval=0.005)
 
     @contextmanager
     def held(self):
@@ -674,7 +674,7 @@ def _decode(path, budget, rule):
         state = json.loads(data)
         if state["format"] != "dpsbi.Ledger" or state["version"] not in (1, 2):
             raise ValueError(f"it is a {state['format']}, version {state['version']}")
-        held = (state["epsilon"], float(state["delta"]), state.get("rho"))
+        held = _checked(state["epsilon"], state["delta"], state.get("rho"), None)
         found = _rule(held, state.get("composition", "sum"), state.get("order"))
         entries = [_entry(one) for one in state["history"]]
         if entries and found.refusal(entries):

@@ -124,6 +124,9 @@ def identity(s: np.ndarray) -> np.ndarray:
     s = np.asarray(s)
     return s[:, None] if s.ndim == 1 else s
 
+
+identity.takes_values = True   # x is a vector of values, and its first axis does not count records
+
 # %% ../nbs/00_privacy.ipynb #b9fb7ead
 def _finite_number(entry) -> float:
     try:
@@ -148,7 +151,9 @@ def as_records(x) -> np.ndarray:
     a ragged list: the shape of one record is public, and must be one.
     """
     with hushed():
-        x = np.asarray(x)
+        np.shape(x)                                       # refuses a ragged list
+        # a list as it is: in an array with a text beside it, True would become "True"
+        x = np.asarray(x) if hasattr(x, "__array__") else np.array(x, dtype=object)
         if x.dtype.kind in "fiub":
             x = x.astype(float)
         else:
@@ -158,7 +163,7 @@ def as_records(x) -> np.ndarray:
 # %% ../nbs/00_privacy.ipynb #6fe22161
 def _stand_ins(query: Query, shape: tuple[int, ...]):
     "Public data sets of the shape of the records, as batches of one."
-    value_itself = query.fn is identity or not shape
+    value_itself = getattr(query.fn, "takes_values", False) or not shape
     if value_itself or query.neighbours == "replace":
         yield np.zeros((1, *shape))
         return
@@ -180,7 +185,8 @@ def _rehearse(query: Query, shape: tuple[int, ...]) -> int:
     if len(sizes) > 1:
         raise ValueError("the number of values changes with the number of records, which is "
                          "confidential when records are added or removed. If x is the query's "
-                         "value already, use dpsbi.privacy.identity as fn. Nothing was spent")
+                         "value already, use dpsbi.privacy.identity as fn; if it is a vector of "
+                         "statistics, set fn.takes_values = True. Nothing was spent")
     return sizes.pop()
 
 
