@@ -89,13 +89,17 @@ def test_groups_by_their_own_mechanisms():
 
 
 @pytest.mark.parametrize("loss, noise", [(GaussianLoss(0.7), stats.norm()), (LaplaceLoss(0.7), stats.laplace())])
-def test_renyi_divergences_by_quadrature(loss, noise):
+def test_divergences_and_delta_by_quadrature(loss, noise):
     for order in (1.5, 2.0, 6.0):
         log_ratio = lambda y: noise.logpdf(y) - noise.logpdf(y - 0.7)
         inside = lambda y: math.exp(noise.logpdf(y) + (order - 1) * log_ratio(y))
         total = integrate.quad(inside, -60, 60, points=[-5, 0, 0.7, 5], limit=500)[0]
         assert float(loss.renyi(order)) == pytest.approx(math.log(total) / (order - 1), rel=1e-6)
     assert loss.rho == pytest.approx(float(loss.renyi(1 + 1e-6)), rel=1e-4)
+    for epsilon in (0.0, 0.2, 0.6):
+        excess = lambda y: max(noise.pdf(y) - math.exp(epsilon) * noise.pdf(y - 0.7), 0.0)
+        total = integrate.quad(excess, -40, 40, points=[-5, 0, 0.35, 0.7, 5], limit=1000)[0]
+        assert loss.delta(epsilon) == pytest.approx(total, rel=1e-5)
 
 
 # ---- filters, against the adversary who sees every answer and chooses the best next cost
