@@ -121,6 +121,7 @@ def worst_delta(allowed, epsilon=1.0, broken=0.0):
         for k, (kind, each) in enumerate(kinds):
             after = (*counts[:k], counts[k] + 1, *counts[k + 1:])
             if paid(after):
+                assert sum(after) < 200, "it pays for ever"
                 up, lost = 1 / (1 + math.exp(-each / 10)), getattr(kind, "delta_0", 0.0)
                 told = up * value(units + each, after) + (1 - up) * value(units - each, after)
                 best = max(best, lost + (1 - lost) * told)
