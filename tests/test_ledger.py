@@ -86,6 +86,8 @@ def test_groups_by_their_own_mechanisms():
         assert ZCDPLoss(0.05).group(k).rho == pytest.approx(GaussianLoss(k * math.sqrt(0.1)).rho)
         assert LaplaceLoss(0.2).group(k) == LaplaceLoss(k * 0.2) and PureLoss(0.2).group(k) == PureLoss(k * 0.2)
         assert DiscreteLaplaceLoss(1, 4.0).group(k) == DiscreteLaplaceLoss(k, 4.0)
+        grown = 1e-6 * math.expm1(0.3 * k) / math.expm1(0.3)              # the sum of δ e^{jε}, j < k
+        assert ApproximateLoss(0.3, 1e-6).group(k).delta_0 == pytest.approx(grown, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss, noise", [(GaussianLoss(0.7), stats.norm()), (LaplaceLoss(0.7), stats.laplace())])
