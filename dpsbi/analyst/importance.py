@@ -279,7 +279,7 @@ def importance(release: Release, model: Model, *, rng: np.random.Generator, roun
                checkpoint=None) -> Posterior:
     """Weighted draws from the exact posterior by adaptive importance sampling with the mechanism's density (AMIS).
 
-    rounds × simulations draws (n, d), all kept. proposal: the first round's, an object with sample(n, rng) -> (n, d) and
+    One start: nothing in its weights tells of a mode that it lost; `consensus` does. rounds × simulations draws (n, d), all kept. proposal: the first round's, an object with sample(n, rng) -> (n, d) and
     log_prob(theta) -> (n,) (default: the prior). rounds=1: plain importance sampling (Gong 2019). target_ess: stop after the
     round that reaches it. defensive: share of each round drawn from the prior, in [0, 1). checkpoint: a path; a killed run
     resumes from its last round to the same result. Returns a Posterior; its info holds the effective sample size and the
@@ -594,7 +594,7 @@ def _agree(budget, target, rng):
 def _concluded(budget, fresh, starts, reason, explored) -> Posterior:
     "The posterior of the fresh draws, or where there are none that of the starts' own, with what is to be said of it."
     made, failed, model = budget.tally["made"], budget.tally["failed"], budget.model
-    drawn = len(fresh.z) > 0 and (fresh.log_weights > -np.inf).any()
+    drawn = bool(len(fresh.z) > 0 and (fresh.log_weights > -np.inf).any())
     best = max((start.rounds for start in starts), key=lambda rounds: _worth(rounds.log_weights))
     source = fresh if drawn else best
     if not (source.log_weights > -np.inf).any():
