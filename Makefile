@@ -1,10 +1,10 @@
-# make demo | test | test-slow | lab | docs | bench — each sets up what it needs, once.
+# make demo | test | test-slow | mutants | lab | docs | bench — each sets up what it needs, once.
 SHELL := /bin/bash
 BIN := .venv/bin
 export MPLBACKEND := agg
 export PYTHONWARNINGS := ignore::FutureWarning:arviz
 
-.PHONY: demo test test-slow lab docs bench export execute readme check clean
+.PHONY: demo test test-slow mutants lab docs bench export execute readme check clean
 
 TORCH := torch==2.13.0
 
@@ -35,6 +35,9 @@ test: .venv/.installed
 test-slow: .venv/.installed
 	$(BIN)/nbdev_test --n_workers 1 --timing --flags slow
 	$(BIN)/pytest -m "slow or not slow"
+
+mutants: .venv/.installed  # small wrongs, one at a time: which test sees each
+	$(BIN)/python tests/mutants.py
 
 bench: .venv/.installed
 	cd nbs && ../$(BIN)/jupyter execute --inplace benchmarks.ipynb

@@ -12,7 +12,8 @@ __version__ = "0.1.0"
 
 # %% ../nbs/08_names.ipynb #0f77387b
 _HOMES = {
-    "privacy": "Query Cost Ledger BudgetError",
+    "privacy": "Query",
+    "accounting": "Cost Ledger BudgetError Proof",
     "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace BinomialResponse RandomisedResponse SmoothLaplace SmoothGaussian Release release",
     "laplace_difference": "LaplaceDifference flip_probability",
     "posterior": "Posterior",
@@ -33,9 +34,9 @@ _HOMES = {
     "analyst.refine": "refine",
     "analyst.infer": "infer",
     "checks.diagnostics": "c2st mmd2 ks log_median_distance negative_log_density sbc coverage",
-    "checks.audit": "audit Audit worst_pair",
+    "checks.audit": "audit Audit worst_pair worst_neighbours exact_delta",
 }
-_MODULES = "privacy mechanisms laplace_difference posterior model rqmc mmd simulators owner analyst checks".split()
+_MODULES = "privacy accounting mechanisms laplace_difference posterior model rqmc mmd simulators owner analyst checks".split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME_OF)

@@ -153,12 +153,19 @@ def test_table_counts_records(n, classes, levels, seed):
     assert np.array_equal(query(x), query(x.astype(float)))
 
 
-@pytest.mark.parametrize("code", [-1, 2, 0.5, np.nan, np.inf])
-def test_table_of_impossible_codes_is_nan(code):
+@pytest.mark.parametrize("code, cut", [(-1, 0), (2, 1), (0.5, 0), (np.inf, 1), (-np.inf, 0)])
+def test_an_impossible_code_is_cut_in_its_own_record(code, cut):
     query = nb.naive_bayes(5)[1]
     x = np.zeros((2, 5, 3))
-    x[1, 3, 2] = code
-    assert np.isfinite(query(x)[0]).all() and np.isnan(query(x)[1]).all()
+    x[:, 3, 2] = cut, code
+    assert np.array_equal(*query(x)) and np.isfinite(query(x)).all()
+
+
+def test_a_simulated_nan_makes_its_own_table_nan():
+    x = np.zeros((2, 5, 3))
+    x[1, 3, 2] = np.nan
+    table = nb.naive_bayes(5)[1](x)
+    assert np.isfinite(table[0]).all() and np.isnan(table[1]).all()
 
 
 def test_records_and_table_have_the_same_distribution():

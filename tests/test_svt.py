@@ -1,12 +1,18 @@
 """The sparse vector technique: the claimed cost against exact output probabilities, broken variants, noise, refunds."""
 import itertools
+import math
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from scipy import special
 
-from dpsbi.owner.svt import (NOISES, NoisySmallest, Private, Seeded, SparseVector, noisy_smallest, pattern_probability, privacy_loss, worst_loss)
+from dpsbi.checks.testing import follows_pmf
+from dpsbi.accounting import Cost, Ledger, PureLoss, RenyiLoss, ZCDPLoss
+from dpsbi.owner.svt import (NOISES, NoisySmallest, Private, Run, Seeded, SparseVector, log_pattern_probability,
+                             noisy_smallest, pattern_probability, privacy_loss, worst_loss)
 
 PURE = ("laplace", "exponential")
 quickly = settings(deadline=None, max_examples=60, derandomize=True)
@@ -131,9 +137,13 @@ def test_refusals():
         with pytest.raises(ValueError):
             SparseVector(**(dict(sensitivity=1.0, count=1, b_threshold=1.0, b_query=2.0) | bad))
     plan = SparseVector(1.0, 2, 1.0, 2.0)
-    for distances in ([np.nan], [[1.0]], 3.0):
+    for distances in ([[1.0]], 3.0):
         with pytest.raises(ValueError):
             plan.run(distances, 0.0, Private())
+        with pytest.raises(ValueError):
+            NoisySmallest(1.0, 1, 1.0).run(distances, Private())
+    with pytest.raises(ValueError):
+        plan.run([1.0], np.nan, Private())
     with pytest.raises(ValueError):
         noisy_smallest([1.0], 2, 1.0, 1.0, source=Private())
     with pytest.warns(UserWarning, match="hangs"):
@@ -142,3 +152,207 @@ def test_refusals():
         warnings.simplefilter("error")
         for monotone, noise in itertools.product((False, True), PURE):   # calibrated plans never hang
             SparseVector.calibrate(1.0, 1.0, 4, True, noise=noise, monotone=monotone)
+
+
+# ---- the grid: what is paid for
+
+
+class Spy:
+    "Noise from nowhere: it notes the laws and scales that a run asks for, and gives zeros."
+    private = True
+
+    def __init__(self):
+        self.scales, self.values = [], None
+
+    def draw(self, noise, scale, size):
+        self.scales.append(scale)
+        return np.zeros(size, np.int64)
+
+    def gumbel_smallest(self, values, count, scale):
+        self.scales.append(scale)
+        self.values = values
+        return np.arange(count)
+
+
+def drawn_scales(plan):
+    "Scales of m and ν, in steps, that the run hands to the sampler."
+    spy = Spy()
+    plan.run([np.inf], 0.0, spy)
+    return spy.scales
+
+
+def on_grid(d, sensitivity):
+    "Distances in steps, by way of the exponential mechanism, which is handed them."
+    spy = Spy()
+    NoisySmallest(sensitivity, 1, 1.0 * sensitivity, noise="gumbel").run(d, spy)
+    return spy.values
+
+
+@quickly
+@given(st.floats(1e-300, 1e300), st.integers(-2**40, 2**40), st.floats(0, 1))
+def test_rounding_moves_no_distance_further_than_it_is_charged(sensitivity, place, share):
+    step = math.ldexp(1.0, math.frexp(sensitivity)[1] - 21)
+    edge = float((place + 0.5) * step) if math.isfinite(place * step) else 0.5 * step
+    low = np.nextafter(edge, -np.inf)
+    high = low + share * sensitivity
+    while Fraction(high) - Fraction(low) > Fraction(sensitivity):
+        high = np.nextafter(high, -np.inf)
+    moved = int(np.ptp(on_grid([low, high], sensitivity)))
+    b = 3.0 * sensitivity
+    scale = drawn_scales(SparseVector(sensitivity, 1, b, 2 * b))[0]
+    assert moved / scale <= sensitivity / b
+    assert scale <= 3.0 * (sensitivity / step + 1) * (1 + 1e-14)          # and no more than a step is paid
+
+
+def log_probability_on_grid(gaps, pattern, b1, b2):
+    "log Pr(pattern), exponential noise in whole steps, one threshold: the sum over every m. By hand, apart from the library."
+    rejected = [g for g, accept in zip(gaps, pattern) if not accept]
+    top = min([0, *(g - 1 for g in rejected)])
+    m = np.arange(top - int(45 * b1), top + 1)
+    log_p = math.log(-math.expm1(-1 / b1)) + m / b1
+    for gap, accept in zip(gaps, pattern):
+        below = np.minimum(m - gap, 0) / b2
+        log_p += below if accept else np.log(-np.expm1(below))
+    return special.logsumexp(log_p)
+
+
+def apart(edge, move):
+    "Two values at most `move` apart, the lower one just below an edge of rounding."
+    low = np.nextafter(edge, -np.inf)
+    high = low + move
+    while Fraction(high) - Fraction(low) > Fraction(move):
+        high = np.nextafter(high, -np.inf)
+    return low, high
+
+
+@pytest.mark.parametrize("error", (0.0, 1e-9, 0.1, 0.4))
+def test_the_error_of_distances_and_their_rounding_are_charged(error):
+    S = 1.0 + 2 * error                                     # what the computed distances of neighbours move
+    plan = SparseVector(S, 2, S / 20, S / 10, noise="exponential")
+    scales, step = drawn_scales(plan), math.ldexp(1.0, math.frexp(S)[1] - 21)
+    (r, moved_r), (a, moved_a) = apart(-3 - step / 2, S), apart(step / 2, S)
+    d, neighbour = on_grid([moved_r, a, a], S), on_grid([r, moved_a, moved_a], S)
+    loss = log_probability_on_grid(d, (0, 1, 1), *scales) - log_probability_on_grid(neighbour, (0, 1, 1), *scales)
+    charge = plan.cost().epsilon
+    assert charge * (1 - 2e-9 - 1e-6 * (error == 0)) <= loss <= charge * (1 + 1e-11)
+
+
+def test_what_is_no_number_is_never_accepted():
+    d = np.array([np.nan, 2.0, np.inf, 1e300, -5.0, np.nan])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for noise in NOISES:
+            run = SparseVector(1e-3, 5, 1.0, 2.0, noise=noise, steps=6).run(d, 1e305, Private(), delta=0.1)
+            assert run.accepted.tolist() == [1, 4] or run.accepted.tolist() == [1, 3, 4]
+            assert not SparseVector(1.0, 1, 1.0, 2.0, noise=noise, steps=6).run([np.nan, np.inf], np.inf, Private(), delta=0.1).accepted.size
+        for noise in ("exponential", "gumbel"):
+            assert NoisySmallest(1.0, 2, 1.0, noise).run(d, Private()).tolist() == [1, 4]
+
+
+# ---- costs and their losses
+
+
+def outputs_of(steps, count):
+    "All patterns that a run can put out."
+    for bits in itertools.product((0, 1), repeat=steps):
+        hits = np.flatnonzero(bits)
+        if len(hits) < count:
+            yield bits
+        elif len(hits) == count and not any(bits[hits[-1] + 1:]):
+            yield bits[: hits[-1] + 1]
+
+
+ORDERS = np.array([1.05, 1.5, 3.0, 10.0, 100.0])
+
+
+@pytest.mark.parametrize("noise, resample", [("exponential", False), ("exponential", True), ("laplace", True), ("gaussian", False), ("gaussian", True)])
+def test_the_loss_bounds_exact_divergences(noise, resample):
+    plan = SparseVector(1.0, 2, 1.2, 2.3, resample, noise, steps=4)
+    loss, patterns = plan.cost(1e-3 if noise == "gaussian" else 0.0).loss, list(outputs_of(4, 2))
+    bound, rng, share = loss.renyi(ORDERS), np.random.default_rng(3), []
+    for case in range(8):
+        move = np.array([-1, 1, -1, 1]) * (-1) ** case
+        d = plan.offset + (np.zeros(4) if case < 2 else rng.normal(0, 2, 4))
+        p, q = (np.array([log_pattern_probability(plan, v, 0.0, b) for b in patterns]) for v in (d, d + move))
+        exact = np.array([special.logsumexp(a * p + (1 - a) * q) / (a - 1) for a in ORDERS])
+        assert (exact <= bound).all()
+        share.append((exact / bound)[-1])
+    assert max(share) > (0 if noise == "gaussian" else 0.4)                 # Gaussian: its constants are pinned below
+
+
+def test_costs_state_the_loss_that_they_are_of():
+    threshold, accept = 1 / 4.0, 2 / 9.0
+    plan = lambda noise, resample: SparseVector(1.0, 3, 4.0, 9.0, resample, noise, steps=10)
+    assert plan("laplace", False).cost().loss == PureLoss(threshold + 3 * accept)
+    assert plan("exponential", True).cost().loss.parts == ((PureLoss(threshold + accept), 3),)
+    for resample, thresholds in ((False, 1), (True, 3)):
+        loss = plan("gaussian", resample).cost(1e-6).loss
+        assert isinstance(loss, RenyiLoss)
+        assert math.isclose(loss.slope, (thresholds * threshold**2 + 3 * accept**2) / 2, rel_tol=1e-14)
+        assert math.isclose(loss.constant, math.log(sum(math.comb(10, k) for k in range(4))), rel_tol=1e-12)
+    assert NoisySmallest(1.0, 3, 9.0).cost().loss == PureLoss(3 * accept)
+    for delta in (0.0, 1e-6):
+        loss = NoisySmallest(1.0, 3, 9.0, "gumbel").cost(delta).loss
+        assert isinstance(loss, ZCDPLoss) and math.isclose(loss.rho, 3 * accept**2 / 8, rel_tol=1e-14)
+    for one, delta in ((plan("gaussian", True), 1e-6), (plan("exponential", True), 0.3), (NoisySmallest(1.0, 50, 900.0, "gumbel"), 1e-3)):
+        cost = one.cost(delta)
+        assert cost.delta == delta and cost.epsilon == cost.loss.epsilon(delta)
+
+
+# ---- settling
+
+
+def test_a_run_proves_what_it_used_and_nothing_else_settles():
+    plan, other = SparseVector.calibrate(0.01, 1.0, 10, noise="exponential"), SparseVector.calibrate(0.01, 0.5, 10)
+    run = plan.run(np.full(30, 9.0), 0.1, Private())
+    assert run.granted == plan.cost() and run.used == run.cost == plan.used(0) and not run.complete
+    ledger = Ledger(1.0)
+    entry = ledger.spend(plan.cost(), "run")
+    for wrong in (plan.used(0), 0.1, Cost(0.1)):
+        with pytest.raises(TypeError):
+            ledger.settle(entry, wrong)
+    with pytest.raises(ValueError):
+        ledger.settle(entry, other.run(np.full(30, 9.0), 0.1, Private()))
+    assert ledger.spent == plan.cost()
+    ledger.settle(entry, run)
+    assert ledger.spent == plan.used(0) and 0 < ledger.spent.epsilon < 0.3
+
+
+def test_a_resampled_run_pays_for_a_threshold_only_if_it_was_used():
+    plan = SparseVector(1e-9, 3, 1e-9, 2e-9, resample=True)
+    for d, accepts, pending in (([5.0, 1.0], 1, False), ([1.0, 5.0], 1, True), ([1.0, 5.0, 1.0], 2, False), ([5.0], 0, True)):
+        run = plan.run(d, 3.0, Private())
+        assert run.used == plan.used(accepts, pending) and len(run.accepted) == accepts
+        assert run.used.epsilon == accepts * 2.0 + pending
+
+
+def test_where_losses_compose_the_whole_grant_stays():
+    plan = SparseVector.calibrate(0.01, 1.0, 10, True, noise="exponential")
+    ledger = Ledger(rho=1.0)
+    entry = ledger.spend(plan.cost(), "run")
+    before = ledger.spent.rho
+    ledger.settle(entry, plan.run(np.full(30, 9.0), 0.1, Private()))
+    assert ledger.spent.rho == before == plan.cost().loss.rho > 0
+
+
+def test_no_refund_where_delta_was_used():
+    for plan, delta in ((SparseVector.calibrate(0.01, 1.0, 50, True, noise="exponential", delta=1e-4), 1e-4),
+                        (NoisySmallest.calibrate(0.01, 1.0, 3, delta=1e-4), 1e-4)):
+        nothing = Run(plan, np.empty(0, int), True, delta)
+        assert nothing.used == nothing.granted == plan.cost(delta)
+
+
+@pytest.mark.parametrize("resample", [False, True])
+def test_runs_follow_the_exact_pattern_probabilities(resample):
+    "Which of four comparisons are accepted, in 4,000 runs of the noise on the grid: false-alarm rate 1e-6 each."
+    plan = SparseVector(1.0, 3, 1.0, 2.0, resample, "laplace")
+    distances, source = np.array([0.0, 0.5, -0.5, 0.0]), Seeded(np.random.default_rng(7))
+    patterns = [p for p in itertools.product((0, 1), repeat=4) if sum(p) < 3 or (sum(p) == 3 and p[-1])] + [(1, 1, 1, 0)]
+    exact = [pattern_probability(plan, distances, 0.0, p[:3] if p == (1, 1, 1, 0) else p) for p in patterns]
+    assert sum(exact) == pytest.approx(1, abs=1e-9)
+    seen = []
+    for _ in range(4000):
+        accepted = np.zeros(4, int)
+        accepted[plan.run(distances, 0.0, source).accepted] = 1
+        seen.append(int("".join(map(str, accepted)), 2))
+    follows_pmf(np.array(seen), [int("".join(map(str, p)), 2) for p in patterns], exact)

@@ -16,14 +16,16 @@ from itertools import chain
 import numpy as np
 from tqdm import tqdm
 
-from ..model import Checkpoint, Model, about_prior, batch_sizes, check_generator, in_order, seed_state, simulated
-from .svt import NoisySmallest, Private, SparseVector
+from ..accounting import Cost, Ledger
+from ..model import Checkpoint, Model, about_prior, batch_sizes, check_generator, in_order
+from ..model import seed_state, simulated
+from .svt import NoisySmallest, Private, Run, SparseVector
 from ..posterior import Posterior, systematic
-from ..privacy import Cost, Ledger, numeric, whole_number
+from ..privacy import as_records, hushed, numeric, whole_number
 
 # %% ../../nbs/owner/21_abcdp.ipynb #69a429b1
 class NothingAccepted(ValueError):
-    "No draw was accepted. The run was paid for and settled; `cost` is what it used."
+    "No draw was accepted: an output like any other, paid for and settled. `cost` is what it used."
 
     def __init__(self, message: str, cost: Cost):
         super().__init__(message)
@@ -39,6 +41,11 @@ def _simulate(model: Model, size: int, rng: np.random.Generator) -> tuple[np.nda
 def _tasks(model, simulations, rng):
     sizes = batch_sizes(simulations)
     return ((model, size, child) for size, child in zip(sizes, rng.spawn(len(sizes))))
+
+
+def _finite(y: np.ndarray) -> np.ndarray:
+    "Which data sets of a batch (B, …) are finite: (B,)."
+    return np.isfinite(y).all(axis=tuple(range(1, y.ndim)))
 
 # %% ../../nbs/owner/21_abcdp.ipynb #fe758179
 def simulate_pool(model: Model, simulations: int, *, rng: np.random.Generator, executor: Executor | None = None,
@@ -58,71 +65,162 @@ def simulate_pool(model: Model, simulations: int, *, rng: np.random.Generator, e
     return np.concatenate(theta), np.concatenate(y)
 
 # %% ../../nbs/owner/21_abcdp.ipynb #36bcdd48
-def _make_plan(sensitivity, threshold, count, epsilon, delta, resample, budget, noise, selection, simulations):
-    "The private step: a SparseVector, or a NoisySmallest; ValueError for arguments that do not go together."
+def _make_plan(sensitivity, threshold, count, epsilon, delta, resample, budget, noise, selection,
+               simulations):
+    "The private step: a SparseVector, or a NoisySmallest; ValueError where arguments do not agree."
     if selection == "top":
         if threshold is not None or resample or noise is not None or count > simulations:
-            raise ValueError("selection='top' takes the count smallest of all distances: leave out threshold, resample and "
-                             f"noise, and let simulations ({simulations}) be at least count ({count})")
+            raise ValueError("selection='top' takes the count smallest of all distances: leave out "
+                             f"threshold, resample and noise, and let simulations ({simulations}) "
+                             f"be at least count ({count})")
         return NoisySmallest.calibrate(sensitivity, epsilon, count, delta=delta)
     if selection != "svt" or threshold is None or not np.isfinite(threshold):
-        raise ValueError("selection must be 'svt', with a finite threshold in the distance's unit, or 'top'; "
-                         f"not {selection!r} with threshold {threshold}")
+        raise ValueError("selection must be 'svt', with a finite threshold in the distance's unit, "
+                         f"or 'top'; not {selection!r} with threshold {threshold}")
     noise = noise or ("laplace" if budget == "paper" else "exponential")
-    return SparseVector.calibrate(sensitivity, epsilon, count, resample, budget, noise, delta=delta, steps=simulations)
+    return SparseVector.calibrate(sensitivity, epsilon, count, resample, budget, noise,
+                                  delta=delta, steps=simulations)
 
 
-def _check_public(x, distance, y) -> None:
-    "What can be known to be wrong without reading a record: the number of records, and the distance between simulated data sets."
-    shape = x.shape if hasattr(x, "shape") else np.shape(x)
-    n, replace = getattr(distance, "n", None), getattr(distance, "neighbours", "replace") == "replace"
-    if replace and n is not None and (len(shape) == 0 or shape[0] != n):
-        raise ValueError(f"the distance's sensitivity was stated for n = {n} records, but x has shape {shape}; nothing was spent")
-    good = y[np.isfinite(y).all(axis=tuple(range(1, y.ndim)))]
-    if len(good) == 0:
-        raise ValueError(f"all of the first {len(y)} simulations hold NaN or inf; mend the simulator. Nothing was spent")
-    if good.shape[1:] == shape and not np.isfinite(distance.between(good[0], good[:2])).all():
-        raise ValueError("the distance between two finite simulated data sets is NaN or infinite; define it where it is 0/0. "
+def _charged(distance) -> float:
+    "The most that a computed distance moves; of a user's distance, its sensitivity."
+    return getattr(distance, "computed_sensitivity", distance.sensitivity)
+
+
+def _hidden(distance) -> bool:
+    "Whether the number of records is confidential."
+    return getattr(distance, "neighbours", "replace") == "add-remove"
+
+# %% ../../nbs/owner/21_abcdp.ipynb #6cf3218c
+def _public_shape(x, distance, y) -> tuple[int, ...]:
+    "The shape (N, …) of x; a confidential N is what the distance states, or 0. Reads no record."
+    shape = tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+    if len(shape) == 0:
+        raise ValueError("x must hold records (N, …), the first axis being theirs; x has no axis. "
                          "Nothing was spent")
+    n = getattr(distance, "n", None)                            # as stated, public
+    if _hidden(distance):
+        # an empty list does not tell a record's shape
+        record = y.shape[2:] if shape == (0,) else shape[1:]
+        return n or 0, *record
+    if n is not None and shape[0] != n:
+        raise ValueError(f"the distance's sensitivity was stated for n = {n} records, but x has "
+                         f"shape {shape}; nothing was spent")
+    return shape
+
+
+def _stand_ins(shape, hidden, y):
+    "Public data sets of the shape of the records; a simulated one too, where it has that shape."
+    for n in (0, 1, 2) if hidden else shape[:1]:
+        yield np.zeros((n, *shape[1:]))
+    same_records = y.shape[2:] == shape[1:]
+    if y.ndim > 1 and same_records and (hidden or y.shape[1] == shape[0]):
+        yield y[0]
+
+# %% ../../nbs/owner/21_abcdp.ipynb #034e0828
+def _rehearse(distance, shape, y) -> None:
+    "ValueError for a distance that fails, or is not finite, between stand-ins and finite y."
+    if hasattr(distance, "rehearse"):
+        distance.rehearse(shape, y)
+        return
+    for x in _stand_ins(shape, _hidden(distance), y):
+        try:
+            with hushed():
+                d = np.asarray(_measure(distance, x)(y), float)
+        except Exception as error:
+            raise ValueError(f"the distance fails between {len(x)} public records and a simulation "
+                             f"({type(error).__name__}: {error}); it must be defined everywhere. "
+                             "Nothing was spent") from error
+        if d.shape != (len(y),):
+            raise ValueError("between(x, y) must return one distance for each data set of y, "
+                             f"({len(y)},), not {d.shape}. Nothing was spent")
+        if not np.isfinite(d).all():
+            raise ValueError(f"the distance between {len(x)} public records and a finite "
+                             "simulation is NaN or infinite; define it where it is 0/0. "
+                             "Nothing was spent")
+
+
+def _measure(distance, x):
+    "The function from a batch y to distances from x."
+    return distance.at(x) if hasattr(distance, "at") else partial(distance.between, x)
+
+# %% ../../nbs/owner/21_abcdp.ipynb #d797d9d4
+def _alike(stream):
+    "Public batches; ValueError for another shape, which tells only that the run got so far."
+    shape = None
+    for theta, y in stream:
+        shape = y.shape[1:] if shape is None else shape
+        if y.shape[1:] != shape:
+            raise ValueError(f"simulate must return data sets of shape {shape}, as in the first "
+                             f"batch, not {y.shape[1:]}")
+        yield theta, y
+
+
+def _look_ahead(batches, needed: int) -> list:
+    "Public batches, until `needed` simulations are finite; ValueError where there are not so many."
+    seen, good = [], 0
+    for theta, y in batches:
+        seen.append((theta, y))
+        good += _finite(y).sum()
+        if good == 0:
+            raise ValueError(f"all of the first {len(y)} simulations hold NaN or inf; mend the "
+                             "simulator. Nothing was spent")
+        if good >= needed:
+            return seen
+    raise ValueError(f"only {good} simulations are finite, fewer than the {needed} to choose from "
+                     "them: mend the simulator, or ask for fewer draws. Nothing was spent")
 
 # %% ../../nbs/owner/21_abcdp.ipynb #3aab5534
-def abcdp(x, model: Model, distance, *, threshold: float | None = None, count: int, epsilon: float, ledger: Ledger,
-          rng: np.random.Generator, resample: bool = False, budget: str = "optimal", simulations: int = 10_000,
-          selection: str = "svt", noise: str | None = None, delta: float = 0.0, pool=None, source=None, label: str = "ABCDP",
+def abcdp(x, model: Model, distance, *, threshold: float | None = None, count: int, epsilon: float,
+          ledger: Ledger, rng: np.random.Generator, resample: bool = False, budget: str = "optimal",
+          simulations: int = 10_000, selection: str = "svt", noise: str | None = None,
+          delta: float = 0.0, pool=None, source=None, label: str = "ABCDP",
           executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
-    """Differentially private posterior draws by rejection ABC; costs ε (and δ, if given), less what an early end leaves unused.
+    """Differentially private posterior draws by rejection ABC; costs ε (and δ, if given), or less.
 
-    x: the confidential records (N, …). distance: .between(x, y (B, …)) -> (B,) and .sensitivity (mmd_distance, …).
-    threshold: accept below it, in the distance's unit. count: stop after so many accepts; simulations: or so many comparisons.
-    resample, budget ("optimal" or the paper's), noise ("exponential", or "laplace", the paper's; "gaussian" needs delta): see
-    SparseVector. selection="top": no threshold, but the count smallest of all distances. rng: for the prior and the simulator,
-    which are public; the noise comes from `source`, by default the vetted sampler. pool: (theta, y), simulated before.
-    checkpoint: a path for the public simulations. executor: runs simulations; the records never leave this process. Returns the
-    accepted draws, equally weighted, with names; info holds arguments and the cost. Raises BudgetError, before a record is read,
-    for what the ledger cannot pay; NothingAccepted (settled); ValueError for bad arguments. Source: ABCDP, Algorithm 1.
+    x: the confidential records (N, …). distance: .between(x, y (B, …)) -> (B,) and .sensitivity
+    (mmd_distance, …). threshold: accept below it, in the distance's unit. count: stop after so
+    many accepts; simulations: or so many comparisons. resample, budget ("optimal" or the paper's),
+    noise ("exponential", or "laplace", the paper's; "gaussian" needs delta): see SparseVector.
+    selection="top": no threshold, but the count smallest of all distances. rng: for the prior and
+    the simulator, which are public; the noise comes from `source`, by default the vetted sampler.
+    pool: (theta, y), simulated before. checkpoint: a path for the public simulations. executor:
+    runs simulations; the records never leave this process.
+
+    Returns the accepted draws, equally weighted, with names. info holds arguments, what was charged
+    (charged_epsilon, charged_delta) and what the run has settled for (epsilon, at delta). After
+    payment nothing but the accepts depends on the records. Raises BudgetError, before a record is
+    read, for what the ledger cannot pay; ValueError, before it pays, for what is wrong with public
+    things; NothingAccepted, settled. Source: ABCDP, Algorithm 1.
     """
     check_generator(rng)
     simulations = whole_number("simulations", simulations if pool is None else len(pool[0]))
-    run = _make_plan(distance.sensitivity, threshold, whole_number("count", count), epsilon, delta, resample, budget, noise, selection,
-                     simulations)
+    run = _make_plan(_charged(distance), threshold, whole_number("count", count), epsilon, delta,
+                     resample, budget, noise, selection, simulations)
     cost, source = run.cost(delta), source or Private()
-    pay = partial(ledger.spend, cost, label, getattr(distance, "neighbours", None), getattr(distance, "unit", None))
-    entry = None if cost <= ledger.remaining else pay()                   # refused before anything is simulated
+    protects = (getattr(distance, what, None) for what in ("neighbours", "unit"))
+    pay = partial(ledger.spend, cost, label, *protects)
+    entry = None if ledger.affords(cost) else pay()        # refused before anything is simulated
     if checkpoint is not None and pool is None:
-        pool = simulate_pool(model, simulations, rng=rng, executor=executor, progress=progress, checkpoint=checkpoint)
+        pool = simulate_pool(model, simulations, rng=rng, executor=executor, progress=progress,
+                             checkpoint=checkpoint)
     with (closing(_stream(model, simulations, rng, executor, pool)) as stream,
           tqdm(total=simulations, desc=label, delay=2.0, disable=not progress, leave=False) as bar):
-        first = next(stream)
-        _check_public(x, distance, first[1])
-        entry = entry or pay()                                            # from here on records are read
+        batches = _alike(stream)
+        ahead = _look_ahead(batches, run.count if selection == "top" else 1)
+        y = ahead[0][1]
+        shape = _public_shape(x, distance, y)
+        _rehearse(distance, shape, y[_finite(y)][:2])
+        entry = entry or pay()                             # from here on records are read
+        measured = _measured(distance, x, shape, chain(ahead, batches), bar)
         choose = _smallest if selection == "top" else _below
-        theta, used = choose(run, _measured(distance, x, chain([first], stream), bar), threshold, source, delta)
-    ledger.settle(entry, used)
-    about = dict(method="ABCDP", selection=selection, count=count, simulations=simulations, sensitivity=run.sensitivity)
-    about["noise"] = run.noise
+        theta, proof = choose(run, measured, threshold, source, delta)
+    ledger.settle(entry, proof)
+    about = dict(method="ABCDP", selection=selection, count=count, simulations=simulations,
+                 sensitivity=run.sensitivity, noise=run.noise)
     if threshold is not None:
         about |= dict(threshold=float(threshold), budget=budget, resample=resample)
-    return _posterior(theta, model, used, ledger, source, about)
+    return _posterior(theta, model, proof, source, about)
 
 # %% ../../nbs/owner/21_abcdp.ipynb #0978b269
 def _stream(model, simulations, rng, executor, pool):
@@ -139,51 +237,78 @@ def _stream(model, simulations, rng, executor, pool):
         start += size
 
 # %% ../../nbs/owner/21_abcdp.ipynb #4f65f467
-def _measured(distance, x, batches, bar):
-    "(theta, distances, whether the public simulation is finite) batch by batch: the distances are CONFIDENTIAL, +inf where it is not."
-    measure = distance.at(x) if hasattr(distance, "at") else lambda y: distance.between(x, y)
+def _observed(distance, x, shape):
+    "From a batch to distances from the records: CONFIDENTIAL. None where that cannot be made."
+    try:
+        with hushed():
+            records = as_records(x)
+            records = records if records.size else np.zeros((len(records), *shape[1:]))
+            return _measure(distance, records)
+    except Exception:
+        return None
+
+
+def _distances(measure, y: np.ndarray) -> np.ndarray:
+    "Distances (B,) from the records: CONFIDENTIAL. NaN is +inf; all are where the code fails."
+    try:
+        with hushed():
+            d = np.asarray(measure(y), float)
+            if d.shape == (len(y),):
+                return np.where(np.isnan(d), np.inf, d)
+    except Exception:                           # an error would tell of the records
+        pass
+    return np.full(len(y), np.inf)
+
+
+def _measured(distance, x, shape, batches, bar):
+    "(theta, distances, whether the simulation is finite), by batches; distances are CONFIDENTIAL."
+    measure = _observed(distance, x, shape)
     for theta, y in batches:
-        good = np.isfinite(y).all(axis=tuple(range(1, y.ndim)))
-        d = np.full(len(y), np.inf)
+        good, d = _finite(y), np.full(len(y), np.inf)
         if good.any():
-            d[good] = measure(y[good])
+            d[good] = _distances(measure, y[good])
         bar.update(len(y))
         yield theta, d, good
 
-
-def _below(run: SparseVector, batches, threshold, source, delta) -> tuple[np.ndarray, Cost]:
-    "The accepted theta, and what was used."
-    state, accepted = run.begin(source), []
+# %% ../../nbs/owner/21_abcdp.ipynb #8d8ae52e
+def _below(run: SparseVector, batches, threshold, source, delta) -> tuple[np.ndarray, Run]:
+    "The accepted theta, and the proof of what was used."
+    state, accepted, found, start = run.begin(source), [], [], 0
     for theta, d, _ in batches:
         state, hits = run.extend(state, d, threshold, source)
         accepted.append(theta[hits])
+        found.append(start + hits)
+        start += len(theta)
         if state.accepts >= run.count:
             break
-    return np.concatenate(accepted), run.used(state.accepts, state.pending, delta)
+    return np.concatenate(accepted), Run(run, np.concatenate(found), state.pending, delta)
 
 
-def _smallest(run: NoisySmallest, batches, threshold, source, delta) -> tuple[np.ndarray, Cost]:
-    "The chosen theta, and what was used: all."
+def _smallest(run: NoisySmallest, batches, threshold, source, delta) -> tuple[np.ndarray, Run]:
+    "The chosen theta, and the proof of what was used: all. What did not simulate is not released."
     theta, d, good = (np.concatenate(parts) for parts in zip(*batches))
-    if good.sum() < run.count:                          # public: which simulations failed does not depend on the records
-        raise ValueError(f"only {good.sum()} simulations are finite, fewer than the {run.count} to choose from them: mend the simulator, or ask for fewer draws")
-    return theta[run.run(d, source)], run.cost(delta)
+    chosen = run.run(d, source)
+    return theta[chosen[good[chosen]]], Run(run, chosen, delta=delta)
 
 # %% ../../nbs/owner/21_abcdp.ipynb #8539a199
-def _posterior(theta, model, used, ledger, source, about) -> Posterior:
+def _posterior(theta, model, proof: Run, source, about) -> Posterior:
     "What is released: the accepted draws, and what follows from arguments and from the accepts."
     count, simulations = about["count"], about["simulations"]
-    left = f"{used.epsilon:.4g} of the budget was used, and ε = {ledger.remaining.epsilon:.4g} remains in the ledger"
+    used, charged = proof.used, proof.granted
+    settled = f"the run was charged ε = {charged.epsilon:.4g} and used {used.epsilon:.4g}"
     if len(theta) == 0:
-        raise NothingAccepted(f"none of {simulations:,} simulations was accepted: raise the threshold, let prior or simulator "
-                              f"come nearer to the data, or use selection='top'. ε = {left}", used)
+        raise NothingAccepted(f"none of {simulations:,} simulations was accepted: raise the "
+                              "threshold, let prior or simulator come nearer to the data, or use "
+                              f"selection='top'; {settled}", used)
     if len(theta) < count:
-        warnings.warn(f"only {len(theta):,} of {count:,} draws were accepted within {simulations:,} simulations; ε = {left}",
-                      stacklevel=3)
+        warnings.warn(f"only {len(theta):,} of {count:,} draws were accepted within "
+                      f"{simulations:,} simulations; {settled}", stacklevel=3)
     if not source.private:
-        warnings.warn("the noise came from a seeded generator: this posterior is NOT PRIVATE; leave out source for a release",
-                      stacklevel=3)
-    info = dict(**about, epsilon=used.epsilon, delta=used.delta, complete=len(theta) >= count, private=bool(source.private))
+        warnings.warn("the noise came from a seeded generator: this posterior is NOT PRIVATE; "
+                      "leave out source for a release", stacklevel=3)
+    info = dict(**about, epsilon=used.epsilon, delta=used.delta)
+    info |= dict(charged_epsilon=charged.epsilon, charged_delta=charged.delta)
+    info |= dict(complete=len(theta) >= count, private=bool(source.private))
     return Posterior(theta, None, model.prior.names, info)
 
 # %% ../../nbs/owner/21_abcdp.ipynb #dd5d7130

@@ -545,6 +545,9 @@ def _patient_values(x):
     return x[:, :6]
 
 
+_patient_values.takes_values = True   # x is a vector of statistics: its first axis does not count patients
+
+
 def patient_query() -> Query:
     """Cases, clusters, largest, gap, singletons and pairs of one outbreak, (B, 6); one patient moves them by 13/3 in L1.
 

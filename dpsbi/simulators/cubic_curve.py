@@ -50,6 +50,7 @@ def _days(days) -> int:
 @dataclass(frozen=True)
 class _NewCases:
     days: int
+    takes_values = True   # x is a curve: its first axis does not count persons
 
     def __call__(self, x):
         "New cases (B, days) from cumulative counts x (B, days)."
@@ -59,6 +60,7 @@ class _NewCases:
 @dataclass(frozen=True)
 class _Totals:
     days: int
+    takes_values = True
 
     def __call__(self, x):
         return _cumulative(x, self.days)

@@ -98,7 +98,7 @@ class _Table:
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #887b6668
 @dataclass(frozen=True)
 class _Proportions:
-    "Proportions (B, I ΣJ) of class i and level j of feature k, in data sets (B, n, 1 + K); NaN where a code is impossible."
+    "Proportions (B, I ΣJ) of class i and level j of feature k, in data sets (B, n, 1 + K), codes cut to their range; NaN for NaN."
     layout: _Layout
 
     def __call__(self, x):
@@ -106,13 +106,13 @@ class _Proportions:
         if x.shape[1:] != (L.n, 1 + len(L.levels)):
             raise ValueError(f"the query takes {L.n} records of a class and {len(L.levels)} features, in data sets "
                              f"(B, {L.n}, {1 + len(L.levels)}), not {x.shape}")
-        valid = (x >= 0) & (x < (L.classes, *L.levels)) & (x == np.floor(x))
-        codes = np.where(valid, x, 0).astype(np.int32)
+        most = np.array([L.classes, *L.levels]) - 1
+        codes = np.clip(np.nan_to_num(x), 0, most).astype(np.int32)       # record by record, so that the sensitivity holds
         r = L.classes * L.width
         row = codes[..., 0] * L.width + r * np.arange(len(x))[:, None]                    # where the record's class begins
         counts = sum(np.bincount((row + start + codes[..., k]).ravel(), minlength=r * len(x))
                      for k, start in enumerate(L.starts, start=1)).reshape(-1, r)
-        return np.where(valid.all(axis=(1, 2))[:, None], counts / L.n, np.nan)
+        return np.where(np.isnan(x).any(axis=(1, 2))[:, None], np.nan, counts / L.n)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #f9f8a3c0
 def naive_bayes(n: int, classes: int = 2, features: int = 2, levels=2, concentration: float = 2.0, *,
