@@ -34,7 +34,7 @@ _HOMES = {
     "analyst.refine": "refine",
     "analyst.infer": "infer",
     "checks.diagnostics": "c2st mmd2 ks log_median_distance negative_log_density sbc coverage",
-    "checks.audit": "audit Audit worst_pair",
+    "checks.audit": "audit Audit worst_pair worst_neighbours exact_delta",
 }
 _MODULES = "privacy accounting mechanisms laplace_difference posterior model rqmc mmd simulators owner analyst checks".split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

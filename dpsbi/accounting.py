@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from threading import RLock
@@ -82,6 +82,10 @@ def loosened(value: float, fine, towards: float = math.inf) -> float:
 class Loss:
     "What is known of the privacy loss of a release. Rényi divergences, ρ and μ: inf if unknown."
     rho, mu = math.inf, math.inf
+
+    def __post_init__(self):
+        for part in fields(self):
+            positive(f"{part.name} of {type(self).__name__}", getattr(self, part.name), zero=True)
 
     def renyi(self, order=ORDERS) -> np.ndarray:
         "Divergences D_α at these orders α > 1."
@@ -235,13 +239,10 @@ class GaussianLoss(Loss):
     def epsilon(self, delta=0.0):
         if self.mu == 0:
             return 0.0
-        known = math.isfinite(self.mu) and 0 < delta < 1
-        return gaussian_epsilon(delta, self.mu) if known else math.inf
+        return gaussian_epsilon(delta, self.mu) if 0 < delta < 1 else math.inf
 
     def delta(self, epsilon):
-        if self.mu == 0:
-            return 0.0
-        return gaussian_delta(epsilon, self.mu) if math.isfinite(self.mu) else 1.0
+        return gaussian_delta(epsilon, self.mu) if self.mu > 0 else 0.0
 
     def distribution(self, interval):
         make = _library().from_gaussian_mechanism
@@ -299,6 +300,10 @@ class ComposedLoss(Loss):
     "Several releases together: parts ((loss, times), …), none of which was chosen by the answers."
     parts: tuple[tuple[Loss, int], ...]
 
+    def __post_init__(self):
+        if not self.parts:
+            raise ValueError("at least one release makes a composition")
+
     @property
     def rho(self):
         return math.fsum(times * loss.rho for loss, times in self.parts)
@@ -314,14 +319,18 @@ class ComposedLoss(Loss):
         summed = sum(times * loss.epsilon(0.0) for loss, times in self.parts)
         if delta == 0:
             return summed
-        bounds = [summed, renyi_epsilon(self.renyi(), delta), GaussianLoss(self.mu).epsilon(delta)]
+        bounds = [summed, renyi_epsilon(self.renyi(), delta)]
+        if math.isfinite(self.mu):
+            bounds.append(GaussianLoss(self.mu).epsilon(delta))
         together = self.distribution(_interval(self))
         if together is not None:
             bounds.append(float(together.get_epsilon_for_delta(delta)))
         return max(min(bounds), 0.0)
 
     def delta(self, epsilon):
-        bounds = [renyi_delta(self.renyi(), epsilon), GaussianLoss(self.mu).delta(epsilon)]
+        bounds = [renyi_delta(self.renyi(), epsilon)]
+        if math.isfinite(self.mu):
+            bounds.append(GaussianLoss(self.mu).delta(epsilon))
         together = self.distribution(_interval(self))
         if together is not None:
             bounds.append(float(together.get_delta_for_epsilon(epsilon)))
@@ -443,24 +452,36 @@ class Sum:
         return "that is too little" if over else None
 
 # %% ../nbs/01_accounting.ipynb #afe32ec2
-def _pure_sum(entries) -> float:
-    "The sum of pure ε, as settled; inf where a cost is not pure."
+def _own_delta(losses) -> float:
+    "The sum of what costs have of δ by themselves, as those by smooth sensitivity do."
+    return math.fsum(getattr(loss, "delta_0", 0.0) for loss in losses)
+
+
+def _epsilon_sum(entries, reserve: float) -> float:
+    "The sum of ε, as settled; inf where a cost is neither pure nor has its δ in the reserve."
     costs = [e.cost for e in entries]
-    return _sum(c.epsilon if c.delta == 0 else c.loss.epsilon(0.0) for c in costs)
+    if _own_delta(c.loss for c in costs) > reserve * _ROUNDING:
+        return math.inf
+    bounded = lambda c: c.delta == 0 or isinstance(c.loss, ApproximateLoss)
+    return _sum(c.epsilon if bounded(c) else c.loss.epsilon(0.0) for c in costs)
 
 
 @dataclass(frozen=True)
 class _Filter:
-    "What filters at a δ share: pure costs that sum up to ε pass, and others as `total` says."
+    "What filters at a δ share: costs whose ε sum up pass, and others as `total` says."
     epsilon: float
     delta: float
+    reserve = 0.0    # the part of δ for costs that have a δ of their own
 
     def spent(self, entries) -> Cost:
-        pure, total = _pure_sum(entries), self.total([e.granted.loss for e in entries])
-        return Cost(pure) if pure <= total else Cost(min(total, 1e300), self.delta)
+        losses = [e.granted.loss for e in entries]
+        summed, total = _epsilon_sum(entries, self.reserve), self.total(losses)
+        if summed <= total:
+            return Cost(summed, min(_own_delta(losses), 1.0))
+        return Cost(min(total, 1e300), self.delta)
 
     def refusal(self, entries) -> str | None:
-        if _pure_sum(entries) <= self.epsilon:
+        if _epsilon_sum(entries, self.reserve) <= self.epsilon:
             return None
         total = self.total([e.granted.loss for e in entries])
         if total == math.inf:
@@ -487,12 +508,12 @@ class RenyiFilter(_Filter):
     "Rényi divergences of one order add up; half of δ is for costs with a δ of their own."
     order: float = 2.0
     name = "renyi"
+    reserve = property(lambda self: self.delta / 2)
     unknown = ("it adds up Rényi divergences, and half of δ for costs that have a δ of their own; "
                "this cost needs more: open the ledger with composition='sum'")
 
     def total(self, losses) -> float:
-        own = math.fsum(getattr(loss, "delta_0", 0.0) for loss in losses)
-        if own > self.delta / 2 * _ROUNDING:
+        if _own_delta(losses) > self.reserve * _ROUNDING:
             return math.inf
         if not losses:
             return 0.0
@@ -519,6 +540,7 @@ def divergence(loss: Loss, order) -> np.ndarray:
 class Planned(_Filter):
     "The exact loss of all costs together; valid only if all were fixed before the first answer."
     name = "planned"
+    reserve = property(lambda self: self.delta)
     unknown = "no bound is known for these costs together"
 
     def total(self, losses) -> float:
@@ -530,8 +552,6 @@ class Planned(_Filter):
         bounds = [together.epsilon(self.delta)]
         if own and spare > 0:
             bounds.append(renyi_epsilon(sum(divergence(loss, ORDERS) for loss in losses), spare))
-        if own and spare >= 0:
-            bounds.append(math.fsum(getattr(l, "epsilon_0", l.epsilon(0.0)) for l in losses))
         return min(bounds)
 
 
@@ -593,7 +613,7 @@ class _Book:
 
     def __init__(self, budget, rule, path):
         self.budget, self.rule, self.entries = budget, rule, []
-        self.path = Path(path) if path else None
+        self.path = Path(path).resolve() if path else None     # one lock, whatever the link
         self._lock, self._file_lock = RLock(), nullcontext()
         if self.path is not None:
             from filelock import FileLock
@@ -699,6 +719,7 @@ def _budget(budget) -> Cost:
 def _rule(budget, composition: str, order: float | None = None):
     epsilon, delta, rho = budget
     if composition == "renyi":
+        positive("order - 1", order - 1)
         return RenyiFilter(epsilon, delta, order)
     if composition == "zcdp":
         return ZCDPFilter(rho)

@@ -69,7 +69,8 @@ def solve(epsilon: float = 0.5, seed: int = 1, progress: bool = True):
     from dpsbi import infer
 
     release, model = published(epsilon), school()[0]
-    found = infer(release, model, rng=np.random.default_rng(seed), target_ess=1000, max_simulations=100_000, progress=progress)
+    found = infer(release, model, rng=np.random.default_rng(seed), target_ess=3000, max_simulations=300_000,
+                  progress=progress)
     return release, found, naive_fit(release.s_dp, model.prior)
 
 

@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['MAX_BATCH', 'Prior', 'Model', 'batch_sizes', 'in_order', 'simulated', 'query_values', 'mechanism_log_prob',
-           'simulate', 'private_batch', 'check_generator', 'about_prior', 'about_proposal', 'check_release',
-           'seed_state', 'Checkpoint']
+           'simulate', 'ignores_rng', 'private_batch', 'check_generator', 'about_prior', 'about_proposal',
+           'check_release', 'seed_state', 'warn', 'off_grid', 'Checkpoint', 'Journal']
 
 # %% ../nbs/05_model.ipynb #9df33f74
 import json
 import math
+import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -235,10 +237,12 @@ class Model:
     """The analyst's model of the confidential data: a prior, and simulate(theta (B, d), rng) -> data sets (B, *x).
 
     The simulator must take all its randomness from rng. It may return the query's value (B, r) itself, for a release
-    whose query is the identity.
+    whose query is the identity. deterministic: that the value is a function of theta alone, as for a system without noise of
+    its own; a simulator that gives the same values for two generators, and does not say so, is taken to have forgotten rng.
     """
     prior: Prior
     simulate: Callable[[np.ndarray, np.random.Generator], np.ndarray]
+    deterministic: bool = field(default=False, kw_only=True)
 
     def __post_init__(self):
         missing = [name for name in ("names", "dim", "sample", "log_prob") if not hasattr(self.prior, name)]
@@ -340,6 +344,18 @@ def simulate(release: Release, model: Model, theta: np.ndarray, *, rng: np.rando
             bar.update(k)
     return s, log_eta
 
+# %% ../nbs/05_model.ipynb #1c6327b7
+def ignores_rng(release: Release, model: Model, theta: np.ndarray, rng: np.random.Generator) -> bool:
+    """Whether two generators give the same values of the query at theta (n, d), values that are not all one number.
+
+    Two calls of the simulator, 2 n simulations; none, and False, for a model that says it is deterministic.
+    """
+    if model.deterministic:
+        return False
+    first, second = (query_values(model, release.query, theta, child) for child in rng.spawn(2))
+    finite = first[~np.isnan(first)]
+    return finite.size > 0 and np.ptp(finite) > 0 and np.array_equal(first, second, equal_nan=True)
+
 # %% ../nbs/05_model.ipynb #170c8ab2
 def private_batch(model: Model, release: Release, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     "Releases simulated at theta (B, d), one for each row: (B, r); NaN where the simulation failed. NOT PRIVATE: seeded noise."
@@ -390,6 +406,29 @@ def seed_state(rng: np.random.Generator) -> str:
     return json.dumps(about, sort_keys=True)
 
 
+def warn(message: str) -> None:
+    "A UserWarning that points at the first line outside of this package: the caller's."
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dpsbi":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
+def off_grid(release: Release) -> str:
+    "Why no value at all could have been released as s_dp, in words; empty where that is not so."
+    mechanism, s_dp = release.mechanism, release.s_dp
+    step = getattr(mechanism, "step", None)
+    if not isinstance(step, float):
+        return ""
+    nearest = step * np.rint(s_dp / step)
+    wrong = np.flatnonzero(np.abs(s_dp - nearest) > 1e-9 * np.maximum(np.abs(s_dp), step))
+    if not wrong.size:
+        return ""
+    k = int(wrong[0])
+    return (f"s_dp lies off the grid: {type(mechanism).__name__} releases multiples of its step {step:g}, and "
+            f"s_dp[{k}] = {s_dp[k]:g} is none; is the step, or the value, the published one?")
+
+
 class _Found(dict):
     "The arrays of a checkpoint; ValueError, naming the file, for one that it lacks."
 
@@ -436,3 +475,20 @@ class Checkpoint:
             raise ValueError(f"{self.path} belongs to another run (it differs in {', '.join(differing) or 'its fields'}); "
                              "give this run a checkpoint path of its own")
         return _Found(arrays, self.path)
+
+# %% ../nbs/05_model.ipynb #d7a9c155
+class Journal:
+    "Arrays that a run has computed, in order, kept in a checkpoint."
+
+    def __init__(self, saved: Checkpoint):
+        recorded = saved.load() or {}
+        self.saved, self.count = saved, 0
+        self.entries = [recorded[f"{k:06d}"] for k in range(len(recorded))]
+
+    def __call__(self, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        "The next array: from the journal, or computed and entered."
+        if self.count == len(self.entries):
+            self.entries.append(np.asarray(compute()))
+            self.saved.save(**{f"{k:06d}": entry for k, entry in enumerate(self.entries)})
+        self.count += 1
+        return self.entries[self.count - 1]

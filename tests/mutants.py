@@ -80,7 +80,7 @@ MUTANTS = [
     Mutant("accounting", "return ZCDPLoss(size**2 * self.rho)", "return ZCDPLoss(size * self.rho)", "groups pay ρ once each"),
     Mutant("accounting", "return GaussianLoss(size * self.mu)", "return GaussianLoss(size**0.5 * self.mu)", "groups pay μ² once each"),
     Mutant("accounting", "math.exp(k * self.epsilon_0) for k in range(size)", "1 for k in range(size)", "δ of a group does not grow"),
-    Mutant("accounting", "return _sum(c.epsilon if c.delta == 0 else", "return max(c.epsilon if c.delta == 0 else",
+    Mutant("accounting", "return _sum(c.epsilon if bounded(c)", "return max(c.epsilon if bounded(c)",
            "pure costs: the largest instead of the sum"),
 ]
 
@@ -157,6 +157,7 @@ MUTANTS += [
     Mutant("mechanisms", "    if not _comes_back(state, mechanism):", "    if False:", "a mechanism comes back as another"),
     Mutant("mechanisms", "kinds = [_OURS[name]] if name in _OURS else [", "kinds = [", "a class of somebody's replaces ours"),
     Mutant("mechanisms", "    if len(kinds) != 1:", "    if not kinds:", "the first of several of one name"),
+    Mutant("accounting", "    if _own_delta(c.loss for c in costs) > reserve * _ROUNDING:", "    if False:", "a δ of their own is not in the reserve"),
     # ---- what may leave
     Mutant("privacy", "        return np.where(np.isfinite(x), x, 0.0)\n\n# %%", "        return x\n\n# %%", "records keep NaN and infinities"),
     Mutant("privacy", "        except Exception:\n            return np.zeros(size)", "        except ZeroDivisionError:\n            return np.zeros(size)",

@@ -135,3 +135,15 @@ def test_memory_is_bounded_by_the_draws_kept():
 def test_rounds_of_one_simulation_adapt_to_nothing_and_do_no_harm(seed):
     model, release = counts.gamma_poisson(25, 1), dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
     assert dpsbi.importance(release, model, rng=np.random.default_rng(seed), rounds=10, simulations=1, progress=False).ess >= 1
+
+
+@pytest.mark.parametrize("how", [dict(), dict(proposal=dpsbi.Prior(theta=stats.gamma(40, scale=0.8))), dict(control=0.05),
+                                 dict(proposal=dpsbi.Prior(theta=stats.gamma(40, scale=0.8)), control=0.05)], ids=str)
+def test_weights_of_another_proposal_and_of_rejection_control(how):
+    "The count of 37.4 at ε = 0.2: mean 28.57633 and sd 4.73388 by summation; false-alarm rate 1e-6 each."
+    release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
+    posterior = dpsbi.exact_abc(release, counts.gamma_poisson(25, 1), draws=20_000, rng=np.random.default_rng(3), progress=False, **how)
+    z = (posterior.theta[:, 0] - 28.5763275949) / 4.7338826534
+    error = 1 / np.sqrt(posterior.ess)
+    assert abs(posterior.weights @ z) < 4.9 * error
+    assert abs(posterior.weights @ z**2 - 1) < 4.9 * np.sqrt(2.5) * error

@@ -86,16 +86,22 @@ def test_groups_by_their_own_mechanisms():
         assert ZCDPLoss(0.05).group(k).rho == pytest.approx(GaussianLoss(k * math.sqrt(0.1)).rho)
         assert LaplaceLoss(0.2).group(k) == LaplaceLoss(k * 0.2) and PureLoss(0.2).group(k) == PureLoss(k * 0.2)
         assert DiscreteLaplaceLoss(1, 4.0).group(k) == DiscreteLaplaceLoss(k, 4.0)
+        grown = 1e-6 * math.expm1(0.3 * k) / math.expm1(0.3)              # the sum of δ e^{jε}, j < k
+        assert ApproximateLoss(0.3, 1e-6).group(k).delta_0 == pytest.approx(grown, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss, noise", [(GaussianLoss(0.7), stats.norm()), (LaplaceLoss(0.7), stats.laplace())])
-def test_renyi_divergences_by_quadrature(loss, noise):
+def test_divergences_and_delta_by_quadrature(loss, noise):
     for order in (1.5, 2.0, 6.0):
         log_ratio = lambda y: noise.logpdf(y) - noise.logpdf(y - 0.7)
         inside = lambda y: math.exp(noise.logpdf(y) + (order - 1) * log_ratio(y))
         total = integrate.quad(inside, -60, 60, points=[-5, 0, 0.7, 5], limit=500)[0]
         assert float(loss.renyi(order)) == pytest.approx(math.log(total) / (order - 1), rel=1e-6)
     assert loss.rho == pytest.approx(float(loss.renyi(1 + 1e-6)), rel=1e-4)
+    for epsilon in (0.0, 0.2, 0.6):
+        excess = lambda y: max(noise.pdf(y) - math.exp(epsilon) * noise.pdf(y - 0.7), 0.0)
+        total = integrate.quad(excess, -40, 40, points=[-5, 0, 0.35, 0.7, 5], limit=1000)[0]
+        assert loss.delta(epsilon) == pytest.approx(total, rel=1e-5)
 
 
 # ---- filters, against the adversary who sees every answer and chooses the best next cost
@@ -103,26 +109,33 @@ def test_renyi_divergences_by_quadrature(loss, noise):
 A, B = PureLoss(0.1), PureLoss(0.4)
 
 
-def worst_delta(allowed, epsilon=1.0):
-    "The largest δ at ε that any adaptive sequence of randomised responses can reach; the loss is a multiple of 0.1."
-    paid = lru_cache(None)(lambda a, b: allowed([A] * a + [B] * b))
+def worst_delta(allowed, epsilon=1.0, broken=0.0):
+    """The largest δ at ε that any adaptive sequence of randomised responses can reach; the loss is a multiple of 0.1.
+
+    A third answer is pure (0.1) except with probability `broken`, when it tells all.
+    """
+    kinds = [(A, 1), (B, 4), (ApproximateLoss(0.1, broken), 1)][:3 if broken else 2]
+    paid = lru_cache(None)(lambda counts: allowed([kind for (kind, _), times in zip(kinds, counts) for _ in range(times)]))
 
     @lru_cache(None)
-    def value(units, a, b):
+    def value(units, counts):
         best = max(-math.expm1(epsilon - units / 10), 0.0)
-        for more_a, more_b, each in ((1, 0, 1), (0, 1, 4)):
-            if paid(a + more_a, b + more_b):
-                up = 1 / (1 + math.exp(-each / 10))
-                after = [value(units + s * each, a + more_a, b + more_b) for s in (1, -1)]
-                best = max(best, up * after[0] + (1 - up) * after[1])
+        for k, (kind, each) in enumerate(kinds):
+            after = (*counts[:k], counts[k] + 1, *counts[k + 1:])
+            if paid(after):
+                assert sum(after) < 200, "it pays for ever"
+                up, lost = 1 / (1 + math.exp(-each / 10)), getattr(kind, "delta_0", 0.0)
+                told = up * value(units + each, after) + (1 - up) * value(units - each, after)
+                best = max(best, lost + (1 - lost) * told)
         return best
 
     sys.setrecursionlimit(20_000)
-    return value(0, 0, 0)
+    return value(0, (0,) * len(kinds))
 
 
 def passes(rule):
-    return lambda losses: rule.refusal(entries([Cost(loss.epsilon_0, 0.0, loss) for loss in losses])) is None
+    costs = lambda losses: [Cost(loss.epsilon_0, getattr(loss, "delta_0", 0.0), loss) for loss in losses]
+    return lambda losses: rule.refusal(entries(costs(losses))) is None
 
 
 def converted(rho, delta):
@@ -137,6 +150,13 @@ def test_no_adversary_gets_through_a_filter(epsilon, delta):
     worst = {rule: worst_delta(passes(rule), epsilon) for rule in filters}
     assert max(worst.values()) <= delta and worst_delta(passes(Sum(epsilon, delta)), epsilon) == 0
     assert max(worst.values()) > delta / 10, f"little gets through: this test could hardly fail: {worst}"
+
+
+@pytest.mark.parametrize("broken", [1e-3, 2.5e-3])
+def test_no_adversary_gets_through_with_a_delta_of_its_own(broken):
+    for rule in (RenyiFilter.suited(1.0, 1e-2, A), RenyiFilter.suited(1.0, 1e-2, B), Sum(1.0, 1e-2)):
+        worst = worst_delta(passes(rule), 1.0, broken)
+        assert broken <= worst <= 1e-2, rule
 
 
 def test_the_adversary_finds_a_filter_that_undercharges():
@@ -226,6 +246,32 @@ def test_pure_costs_sum_up_to_the_budget_under_every_rule():
             ledger.spend(Cost(0.1), f"release {k}")
         assert 0.999 < ledger.spent.epsilon <= 1.0
         assert composition == "planned" or not ledger.affords(Cost(0.1))
+
+
+def test_a_cost_with_a_delta_of_its_own_adds_up_beside_pure_ones():
+    ledger = Ledger(1.0, 1e-6)
+    ledger.spend(Cost(0.3), "pure")
+    ledger.spend(Cost(0.6, 1e-7), "smooth")
+    assert ledger.composition == "renyi" and ledger.spent == Cost(0.9, 1e-7)
+    assert ledger.affords(Cost(0.1)) and not ledger.affords(Cost(0.2)) and not ledger.affords(Cost(0.05, 5e-7))
+
+
+def test_links_to_one_file_are_one_ledger(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "l.json")
+    Ledger(1.0, path=tmp_path / "l.json").spend(Cost(0.4), "count")
+    linked = Ledger(1.0, path=tmp_path / "link.json")
+    linked.spend(Cost(0.4), "count")
+    assert (tmp_path / "link.json").is_symlink() and len(Ledger(1.0, path=tmp_path / "l.json").history) == 2
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_losses_that_make_no_sense(bad):
+    for make in (PureLoss, LaplaceLoss, GaussianLoss, ZCDPLoss, lambda v: RenyiLoss(v, 0.0), lambda v: ApproximateLoss(0.1, v),
+                 lambda v: DiscreteLaplaceLoss(1, v)):
+        with pytest.raises(ValueError):
+            make(bad)
+    with pytest.raises(ValueError):
+        ComposedLoss(())
 
 
 # ---- settling

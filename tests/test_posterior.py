@@ -48,7 +48,7 @@ def test_shapes_and_ranges(p):
     assert p.mean().shape == p.std().shape == p.mcse().shape == p.quantile(0.5).shape == (d,)
     assert p.cov().shape == (d, d) and p.quantile([0.1, 0.5, 0.9]).shape == (3, d) and p.interval().shape == (d, 2)
     assert 1 - 1e-9 <= p.ess <= n * (1 + 1e-9)
-    assert list(p.summary().index) == list(p.names) and p.summary().shape == (d, 6)
+    assert list(p.summary().index) == list(p.names) and p.summary().shape == (d, 7)
     np.testing.assert_allclose(p.std() ** 2, np.diag(p.cov()), rtol=1e-9, atol=0)
 
 

@@ -282,7 +282,8 @@ def test_particles_do_not_go_back_and_forth_where_a_few_too_few_are_far_too_few(
         sizes.append(cloud.particles)
         return rng.normal(0, 0.5 if cloud.particles >= 60 else 3.5, len(z))
 
-    run = SimpleNamespace(likelihood=Cloud(64), guided=lambda z, rng: Cloud(64), estimate=estimate, tally=dict(fixed=False))
+    run = SimpleNamespace(likelihood=Cloud(64), guided=lambda z, rng: Cloud(64), estimate=estimate, tally=dict(fixed=False),
+                          affords=lambda likelihood, n, share=1.0: n)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cloud, sd = pm._tune(run, SimpleNamespace(z=np.zeros((3, 1)), log_weights=np.zeros(3)), 1.0, np.random.default_rng(1))

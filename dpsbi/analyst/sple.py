@@ -22,7 +22,7 @@ from .flows import ConditionalFlow, Shape, _shape, fit, on_one_thread
 from .importance import StudentMixture, fit_proposal
 from .sppe import NeuralPosterior, Simulations, Training, _Rounds, _simulated, _usable, _weights, log_prior
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, Prior, about_prior, check_release, seed_state, simulate
+from ..model import Checkpoint, Model, Prior, about_prior, check_release, seed_state, simulate, warn
 from ..posterior import kish, systematic
 from ..privacy import whole_number
 from ..rqmc import noise_draws as nested_noise
@@ -498,9 +498,9 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     log_evidence, sims = float(special.logsumexp(log_w) - math.log(len(log_w))), run.simulations()
     rhat = [float(arviz.rhat(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
     ess = [float(arviz.ess(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
-    if chains.shape[1] >= 20 and max(rhat) > 1.1:                             # shorter chains cannot tell
-        warnings.warn(f"R-hat is {max(rhat):.2f}: the walkers have not mixed, and the fitted likelihood is not to be trusted; ask for more simulations per round, "
-                      "or use sppe", stacklevel=3)
+    if chains.shape[1] >= 20 and max(rhat) > 1.01:                            # shorter chains cannot tell
+        warn(f"R-hat is {max(rhat):.3f}, above 1.01: the walkers have not mixed, and the fitted likelihood is not to be trusted; ask for more simulations "
+             "per round, or use sppe")
     log_w = _weights(release, sims)
     _warn_if_far(release, sims, rng)
     info = dict(method="sple", rounds=len(run.z), simulations=len(sims), noise_draws=options["draws"], form=asdict(options["how"]), failed=int(

@@ -1,0 +1,266 @@
+"""What `exact` and `max_simulations` promise.
+
+Statistical checks are seeded; means are compared at 4.9 standard errors (false-alarm rate 1e-6 each).
+"""
+import json
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dpsbi
+from dpsbi import DiscreteLaplace, Gaussian, Laplace, Mechanism, Model, Posterior, Prior, Query, Release
+from dpsbi.analyst import importance as room
+from dpsbi.analyst.flows import Shape
+from dpsbi.analyst.sppe import Training
+from dpsbi.privacy import identity
+from dpsbi.simulators import counts, sir
+from dpsbi.simulators import linear_regression as lr
+
+BRIEF = dict(training=Training(steps=5, final_steps=5, members=1), flow=Shape(layers=1, hidden=8))
+COUNT = Release([37.4], counts.counting_query(), Laplace(5.0))
+L2 = Query(identity, 1, norm="l2")
+SHARP = Release([20.0, 21.0, 25.0, 23.0], Query(identity, 1), Laplace(1e-3))
+
+
+def heard(release, model, seed=1, **kw):
+    "What `infer` returns, and what it says."
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = dpsbi.infer(release, model, rng=np.random.default_rng(seed), progress=False, **dict(neural=BRIEF) | kw)
+    return found, said
+
+
+def four(theta, rng):
+    return rng.normal(theta, 1, (len(theta), 4))
+
+
+GAMMA = Prior(theta=stats.gamma(25))
+
+
+class BlackBox(Mechanism):
+    "Laplace noise of which nothing is known but its draws."
+
+    def sample(self, s, rng):
+        return np.asarray(s, float) + rng.laplace(0, 5, np.shape(s))
+
+
+# ---- modes: half of the posterior must not be missing where exact is said
+
+
+def squared(d, noise):
+    "The first value is the square of the first parameter: two modes, at -3 and 3."
+    def simulate(theta, rng):
+        s = np.column_stack([theta[:, 0] ** 2, theta[:, 1:]])
+        return s + rng.normal(0, 0.3, s.shape)
+    prior = Prior(**{f"t{j}": stats.norm(0, 5) for j in range(d)})
+    return Release([9.0] + [3.0] * (d - 1), L2, Gaussian(noise)), Model(prior, simulate)
+
+
+@pytest.mark.parametrize("d, noise, seed, target", [(7, 0.6, 8, 500), pytest.param(8, 0.7, 53, 2000, marks=pytest.mark.slow)])
+def test_no_mode_is_missing_where_exact_is_said(d, noise, seed, target):
+    found, _ = heard(*squared(d, noise), seed=seed, target_ess=target)
+    assert found.exact and found.ess >= target
+    assert abs(found.mean()[0]) < 4.9 * found.mcse()[0]
+    assert 0.3 < found.weights[found.theta[:, 0] > 0].sum() < 0.7
+
+
+def estimates(lost):
+    "Estimates of four starts, of which one may have lost half of the posterior, as `_disagreement` asks for them."
+    log_z = np.array([0.05, -0.04, 0.02, 0.0])
+    mean = np.zeros(4)
+    if lost:
+        log_z[0], mean[0] = -np.log(2), 3.0
+    each = {k: (np.array([log_z[k], mean[k]]), np.array([0.06, 0.1]), 300.0) for k in range(4)}
+    each[None] = np.zeros(2), np.array([0.03, 0.05]), 1200.0
+    return SimpleNamespace(starts=[0] * 4, prior=GAMMA, estimate=lambda k=None: each[k])
+
+
+def test_a_start_that_lost_half_of_the_posterior_contradicts_the_others():
+    assert room._disagreement(estimates(lost=False)) == ""
+    assert "independent starts disagree" in room._disagreement(estimates(lost=True))
+
+
+def test_searches_that_lose_a_mode_are_not_called_exact(monkeypatch):
+    "Each fit follows one mode only, the side chosen by its generator."
+    whole = room.fit_proposal
+
+    def one_sided(z, log_weights, floor, rng, **kw):
+        side = z[:, 0] * (1 if rng.spawn(1)[0].random() < 0.5 else -1) > 0
+        return whole(z[side], log_weights[side], floor, rng, **kw)
+
+    monkeypatch.setattr(room, "fit_proposal", one_sided)
+    monkeypatch.setattr(room, "LADDER", 0.0)
+    monkeypatch.setattr(room, "DEFENSIVE", 0.01)
+    found, said = heard(*squared(5, 0.7), max_simulations=60_000)
+    assert found.exact is False and "independent starts disagree" in found.info["reason"]
+    assert "not exact" in str(said[0].message)
+    assert abs(found.mean()[0]) < 4.9 * found.mcse()[0]            # and what is returned has both modes
+
+
+# ---- the budget, counted by the simulator itself
+
+
+class Counted:
+    "How many data sets were simulated."
+
+    def __init__(self, simulate):
+        self.simulate, self.made = simulate, 0
+
+    def __call__(self, theta, rng):
+        self.made += len(theta)
+        return self.simulate(theta, rng)
+
+
+CASES = {"importance": (COUNT, GAMMA, counts.gamma_poisson(25, 1).simulate), "neural": (SHARP, GAMMA, four),
+         "no density": (Release([37.4], COUNT.query, BlackBox()), GAMMA, counts.gamma_poisson(25, 1).simulate)}
+
+
+@pytest.mark.parametrize("case, limit", [("importance", 1000), ("importance", 9000), ("neural", 1000), ("neural", 2000), ("no density", 1000), ("no density", 2000)])
+def test_the_simulator_is_not_called_more_often_than_allowed(case, limit):
+    release, prior, simulate = CASES[case]
+    counted = Counted(simulate)
+    found, _ = heard(release, Model(prior, counted), max_simulations=limit, target_ess=10**6)
+    assert counted.made <= limit and counted.made == found.info["simulations"]
+    assert counted.made > 0.8 * limit                             # and what is allowed is used, where the target is far
+
+
+@pytest.mark.parametrize("limit", [1000, 5000])
+def test_chains_make_no_more_data_sets_than_allowed(limit):
+    class Records(lr.RegressionRecords):
+        made = 0
+
+        def records(self, theta, rng):
+            Records.made += len(theta)
+            return super().records(theta, rng)
+
+        def nearby(self, theta, x, size, rng):
+            Records.made += len(theta)
+            return super().nearby(theta, x, size, rng)
+
+    found, _ = heard(lr.published(records=False), Records(100, 2), max_simulations=limit)
+    assert Records.made <= limit and found.info["simulations"] == Records.made
+    assert limit < 2000 or Records.made > 0.8 * limit             # the second run has what the first left
+
+
+@pytest.mark.parametrize("scale", [1000.0, 1e-4])
+def test_a_filter_follows_no_more_paths_than_allowed(scale):
+    space = sir.sir_state_space(10**4, (0, 5, 10))
+    made = []
+
+    class Space:
+        prior, times, step, observed = space.prior, space.times, staticmethod(space.step), staticmethod(space.observed)
+
+        @staticmethod
+        def start(theta, particles, rng):
+            made.append(len(theta) * particles)
+            return space.start(theta, particles, rng)
+
+    release = Release([3.0, 40.0, 400.0], Query(identity, 1), Laplace(scale))
+    found, _ = heard(release, Space(), max_simulations=30_000, target_ess=300)
+    assert sum(made) <= 30_000 and found.info["simulations"] == sum(made)
+    assert found.exact is False or (found.ess >= room.LEAST and found.pareto_k <= 0.7)
+
+
+def test_a_filter_needs_a_budget_that_a_pilot_run_does_not_use_up():
+    space = sir.sir_state_space(10**4, (0, 5, 10))
+    with pytest.raises(ValueError, match="max_simulations must be .* at least 12000"):
+        heard(Release([3.0, 40.0, 400.0], Query(identity, 1), Laplace(1.0)), space, max_simulations=2000)
+
+
+# ---- what is not exact says so, and why
+
+
+def test_heavy_tails_are_not_called_exact_and_the_table_says_which_column():
+    model = Model(Prior(a=stats.t(3), b=stats.norm()), lambda theta, rng: np.tanh(theta) + rng.normal(scale=0.1, size=theta.shape))
+    found, _ = heard(Release([0.8, 0.0], L2, Gaussian(0.5)), model, max_simulations=30_000)
+    assert not found.exact and "of a" in found.info["reason"]
+    shown = Posterior(found.theta, found.log_weights, found.names)
+    assert shown.summary().trust["a"] != "yes" and shown.summary().trust["b"] == "yes"
+
+
+def test_a_simulator_that_ignores_rng_is_not_called_exact():
+    frozen = Model(GAMMA, lambda theta, rng: np.random.default_rng(0).poisson(theta).astype(float))
+    found, _ = heard(COUNT, frozen, max_simulations=20_000)
+    assert found.exact is False and "does not take its randomness from rng" in found.info["reason"]
+
+
+def test_a_deterministic_model_that_says_so_is_exact():
+    curve = dict(prior=GAMMA, simulate=lambda theta, rng: 2 * theta)
+    said_so, _ = heard(COUNT, Model(**curve, deterministic=True))
+    silent, _ = heard(COUNT, Model(**curve))
+    assert said_so.exact is True and silent.exact is False and "deterministic=True" in silent.info["reason"]
+
+
+def test_rare_events_are_not_taken_for_a_forgotten_rng():
+    "Zeros at every parameter tell nothing of the generator."
+    rare = Model(Prior(rate=stats.gamma(2, scale=1e-6)), lambda theta, rng: rng.poisson(theta).astype(float))
+    found, _ = heard(Release([0.3], COUNT.query, Laplace(1.0)), rare)
+    assert found.exact
+
+
+def test_an_approximation_looks_like_one(tmp_path):
+    found, said = heard(SHARP, Model(GAMMA, four), max_simulations=2000)
+    assert found.exact is False and found.approximate and "neural approximation" in str(said[0].message)
+    assert "ESS" not in repr(found) and "approximation" in repr(found) and "ESS" not in found._repr_html_().split("<div")[0]
+    assert "mcse" not in found.summary() and set(found.summary().trust) == {"approximate"} and np.isnan(found.mcse()).all()
+    assert "approximation" in found.plot().axes[0].get_title(loc="left")
+    network = next(line for line in found.info["history"] if line["engine"] == "neural posterior")
+    assert np.isnan(network["ess"])
+    found.save(tmp_path / "p.npz")
+    assert Posterior.load(tmp_path / "p.npz").approximate
+
+
+def test_the_evidence_survives_pooling():
+    parts = [dpsbi.importance(COUNT, counts.gamma_poisson(25, 1), rng=np.random.default_rng(k), rounds=2, progress=False) for k in (1, 2)]
+    from dpsbi.analyst.refine import pool
+    whole = pool(parts, {})
+    s = np.arange(400)
+    truth = np.log(stats.nbinom(25, 0.5).pmf(s) @ np.exp(-np.abs(37.4 - s) / 5) / 10)
+    assert abs(whole.log_evidence - truth) < 4.9 * whole.log_evidence_error < 0.2
+    found, _ = heard(COUNT, counts.gamma_poisson(25, 1))
+    assert abs(found.log_evidence - truth) < 4.9 * found.log_evidence_error < 0.2
+
+
+# ---- warnings and errors that name what is wrong, and where
+
+
+def test_warnings_point_at_the_callers_line():
+    model = counts.gamma_poisson(25, 1)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        rough = dpsbi.importance(COUNT, model, rng=np.random.default_rng(1), rounds=1, simulations=100, target_ess=1e6, progress=False)
+        dpsbi.refine(rough, COUNT, model, rng=np.random.default_rng(2), simulations=100, target_ess=1e6, progress=False)
+        dpsbi.pseudo_marginal(COUNT, model, draws=10**4, particles=1, max_simulations=7000, rng=np.random.default_rng(3), progress=False)
+        dpsbi.infer(COUNT, model, rng=np.random.default_rng(4), max_simulations=1000, target_ess=1e6, progress=False)
+    assert len(said) >= 4 and {w.filename for w in said} == {__file__}
+
+
+@pytest.mark.parametrize("method", [dpsbi.importance, dpsbi.infer])
+def test_a_release_off_the_grid_is_blamed_on_the_grid(method):
+    release = Release([0.5], Query(identity, 1), DiscreteLaplace(2.0))
+    with pytest.raises(ValueError, match="off the grid: DiscreteLaplace releases multiples of its step 1"):
+        method(release, counts.gamma_poisson(25, 1), rng=np.random.default_rng(1), progress=False)
+
+
+def test_walkers_that_have_not_mixed_are_named_at_the_limit_of_the_other_methods(monkeypatch):
+    monkeypatch.setattr("arviz.rhat", lambda chains: 1.05)
+    with pytest.warns(UserWarning, match="R-hat is 1.050, above 1.01"):
+        dpsbi.sple(COUNT, counts.gamma_poisson(25, 1), rng=np.random.default_rng(1), rounds=1, simulations=250, draws=1000,
+                   flow=BRIEF["flow"], training=Training(steps=0, final_steps=5, members=1), progress=False)
+
+
+# ---- same seed, same result; resumed, same result
+
+
+def test_a_resumed_run_makes_the_same_draws_and_fewer_simulations(tmp_path):
+    whole, _ = heard(COUNT, counts.gamma_poisson(25, 1))
+    counted = Counted(counts.gamma_poisson(25, 1).simulate)
+    heard(COUNT, Model(GAMMA, counted), checkpoint=tmp_path / "c")
+    first, counted.made = counted.made, 0
+    again, _ = heard(COUNT, Model(GAMMA, counted), checkpoint=tmp_path / "c")
+    assert np.array_equal(whole.theta, again.theta) and np.array_equal(whole.weights, again.weights)
+    assert counted.made <= 2 * 16 < first
+    json.dumps(whole.info)
