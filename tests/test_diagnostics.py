@@ -1,4 +1,5 @@
 """Diagnostics: known values, invariances, and edge cases, fast; false-alarm rates are measured in the notebook."""
+import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import stats
 
 from dpsbi import Laplace, Posterior, Release
 from dpsbi.checks.diagnostics import (c2st, c2st_scores, coverage, ecdf_band, ecdf_p_value, ks, log_median_distance, mmd2,
-                                      negative_log_density, sbc)
+                                      negative_log_density, sbc, score)
 from dpsbi.simulators import counts
 
 MODEL, QUERY, NOISE = counts.gamma_poisson(alpha=25, beta=1), counts.counting_query(), Laplace(5.0)
@@ -108,3 +109,44 @@ def test_scores():
     assert abs(negative_log_density(normal, 0.0, by="kernel") - 0.5 * np.log(2 * np.pi * (1 + h2))) < 4.9 / np.sqrt(4000 * np.sqrt(h2))
     failing = type(MODEL)(MODEL.prior, lambda theta, rng: theta * np.nan)
     assert log_median_distance(normal, Release([1.0], QUERY, NOISE), failing, rng=np.random.default_rng(1), progress=False) == np.inf
+
+
+def few_worth():
+    "Exact draws of a normal, of unequal weight, worth about 70; and a thousand of equal weight."
+    rng = np.random.default_rng(11)
+    theta = 5 * rng.normal(size=(900, 2))
+    weighted = Posterior(theta, stats.norm.logpdf(theta).sum(1) - stats.norm(0, 5).logpdf(theta).sum(1))
+    assert 40 < weighted.ess < 80
+    return weighted, rng.normal(size=(1000, 2))
+
+
+def test_c2st_of_more_draws_than_they_are_worth_counts_copies_and_says_so():
+    few, reference = few_worth()
+    error = 1.4 * 0.5 / np.sqrt(2 * 600)
+    with pytest.warns(UserWarning, match="their copies tell them apart") as said:
+        told = c2st(reference, few, rng=np.random.default_rng(2), size=600)
+    assert told > 0.5 + stats.norm.isf(1e-6) * error and said[0].filename == __file__
+
+
+def test_c2st_of_what_draws_are_worth_finds_the_exact_ones_right():
+    few, reference = few_worth()
+    copies = few.resample(600, np.random.default_rng(1)).theta
+    error = 1.4 * 0.5 / np.sqrt(2 * few.ess)
+    assert abs(c2st(reference, few, rng=np.random.default_rng(3)) - 0.5) < stats.norm.isf(1e-6 / 2) * error
+    with pytest.warns(UserWarning, match="are copies, worth"):
+        assert c2st_scores(reference, copies, rng=np.random.default_rng(3)).shape == (1, 5)
+
+
+def test_c2st_says_nothing_of_a_resample_of_what_weights_are_worth_or_of_whole_numbers():
+    few, reference = few_worth()
+    rng = np.random.default_rng(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        c2st(reference, few.resample(int(few.ess), rng).theta, rng=rng, size=int(few.ess))
+        c2st(rng.poisson(3.0, 100), rng.poisson(3.0, 100), rng=rng)
+
+
+def test_score_has_no_width_that_cancels_over_seeds():
+    exact = np.random.default_rng(5).normal(size=(500, 1))
+    found = score(lambda rng: rng.choice([0.5, 2.0]) * exact, exact, seeds=(1, 2, 3, 4), size=50).table()
+    assert np.allclose(found.sd_factor, 2.0)

@@ -51,18 +51,34 @@ def _equal_weight(posterior: Posterior, n: int, rng: np.random.Generator) -> np.
     return posterior.theta[rng.permutation(len(posterior))[:n]]
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #afda32d5
-def _folds(x: np.ndarray, labels: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    "A fold (n,) for each row of x (n, d), at random, the same number from each sample, and one fold for copies within a sample."
+def _copies(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    "A number (n,) for each row of x (n, d), the same for copies within a sample; a row that occurs in both samples is no copy."
     _, row = np.unique(x, axis=0, return_inverse=True)
-    row, fold = row.ravel(), np.empty(len(x), int)
+    row = row.ravel()
     both = np.bincount(row, labels == 0) * np.bincount(row, labels == 1) > 0
-    row = np.where(both[row], row.max() + 1 + np.arange(len(row)), row)
+    return np.where(both[row], row.max() + 1 + np.arange(len(row)), row)
+
+
+def _folds(x: np.ndarray, labels: np.ndarray, folds: int, rng: np.random.Generator, together: bool = True) -> np.ndarray:
+    "A fold (n,) for each row of x (n, d), at random, the same number from each sample; together: one fold for copies within a sample."
+    row, fold = _copies(x, labels) if together else np.arange(len(x)), np.empty(len(x), int)
     for sample in (labels == 0, labels == 1):
         _, group = np.unique(row[sample], return_inverse=True)
         if group.max() + 1 < folds:
             raise ValueError(f"a sample holds only {group.max() + 1} different draws, too few for {folds} folds")
         fold[sample] = (rng.permutation(group.max() + 1) % folds)[group]
     return fold
+
+# %% ../../nbs/checks/50_diagnostics.ipynb #e16c646b
+def _worth(posterior: Posterior, other: Posterior) -> float:
+    "The effective number of draws: of weights or chains, or, of draws without either, by their copies where these are many."
+    if posterior.log_weights is not None or "chains" in posterior.info:
+        return posterior.ess
+    n = len(posterior)
+    labels = np.repeat([0, 1], [n, len(other)])
+    row = _copies(np.concatenate([posterior.theta, other.theta]), labels)[:n]
+    squares = float(np.square(np.unique(row, return_counts=True)[1].astype(float)).sum())
+    return n * n / squares if squares > 2 * n else float(n)
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #222662f1
 def _accuracy(x, labels, held_out, seed) -> float:
@@ -78,14 +94,14 @@ def _accuracy(x, labels, held_out, seed) -> float:
     return float(np.mean([(said[labels[held_out] == k] == k).mean() for k in (0, 1)]))
 
 
-def _tests(a, b, n, folds, repeats, rng):
+def _tests(a, b, n, folds, repeats, rng, together):
     "What each classifier is trained and tested on, repeat by repeat and fold by fold."
     for child in rng.spawn(repeats):
         x = np.concatenate([_equal_weight(a, n, child), _equal_weight(b, n, child)])
         scale = x[:n].std(axis=0)
         x = (x - x[:n].mean(axis=0)) / np.where(scale > 0, scale, 1.0)
         labels = np.repeat([0, 1], n)
-        fold = _folds(x, labels, folds, child)
+        fold = _folds(x, labels, folds, child, together)
         for k in range(folds):
             yield x, labels, fold == k, int(child.integers(2**31))
 
@@ -93,16 +109,34 @@ def _tests(a, b, n, folds, repeats, rng):
 def c2st_scores(a, b, *, rng: np.random.Generator, size: int | None = None, repeats: int = 1, folds: int = 5,
                 executor: Executor | None = None) -> np.ndarray:
     "The accuracies (repeats, folds) of which `c2st` is the mean; the same arguments."
-    from threadpoolctl import threadpool_limits
+    return _c2st_scores(a, b, rng, size, repeats, folds, executor)
+
+
+def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
+    "Checks, warns the caller of the caller, and scores."
     a, b = _pair(a, b)
-    n = int(min(a.ess, b.ess) + 1e-6) if size is None else size
+    worth = [int(_worth(p, other) + 1e-6) for p, other in ((a, b), (b, a))]
+    n = min(worth) if size is None else size
     for name, value, least in (("folds", folds, 2), ("repeats", repeats, 1), ("size (draws, or their effective number)", n, folds)):
         whole_number(name, value, least)
     short = [name for name, p in (("a", a), ("b", b)) if p.log_weights is None and n > len(p)]
     if short:
         raise ValueError(f"size = {n} draws of each are wanted, but {short[0]} has only {len(dict(a=a, b=b)[short[0]])}")
+    for name, p, effective in (("a", a, worth[0]), ("b", b, worth[1])):
+        if n > effective:
+            warnings.warn(f"size = {n} draws of each are compared, but those of {name} are worth {effective}: their copies tell them apart; "
+                          "leave size out to ask whether the posterior is right", stacklevel=3)
+        elif size is None and effective < len(p) and p.log_weights is None and "chains" not in p.info:
+            warnings.warn(f"the {len(p)} draws of {name} are copies, worth {effective}, and no more than {n} of each are compared; "
+                          "pass the weighted posterior itself", stacklevel=3)
+    return _all_scores(a, b, n, folds, repeats, rng, n <= min(worth), executor)
+
+
+def _all_scores(a, b, n, folds, repeats, rng, together, executor=None) -> np.ndarray:
+    "Accuracies (repeats, folds) of n draws of each, with the copies of a sample in one fold, or in any."
+    from threadpoolctl import threadpool_limits
     with threadpool_limits(1):
-        scores = list(in_order(executor, _accuracy, _tests(a, b, n, folds, repeats, rng)))
+        scores = list(in_order(executor, _accuracy, _tests(a, b, n, folds, repeats, rng, together)))
     return np.array(scores).reshape(repeats, folds)
 
 
@@ -111,10 +145,11 @@ def c2st(a, b, *, rng: np.random.Generator, size: int | None = None, repeats: in
     """The accuracy of a classifier that tells draws a from draws b: 0.5 if they are the same, 1 if never.
 
     a, b: posteriors, or arrays (n, d); z-scored by a, the reference. size: draws of each (default: the smaller effective
-    sample size). repeats: whole tests to average, each with draws, folds and networks of its own. Raises ValueError for different
-    parameters or too few draws. Source: Lopez-Paz and Oquab 2017; network and z-score as in sbibm (Lueckmann et al. 2021).
+    sample size, which for arrays that hold many copies is that of the copies); beyond what the draws are worth copies count
+    against them, and a warning says so. repeats: whole tests to average, each with draws, folds and networks of its own.
+    Raises ValueError for different parameters or too few draws. Source: Lopez-Paz and Oquab 2017; network and z-score as in sbibm (Lueckmann et al. 2021).
     """
-    return float(c2st_scores(a, b, rng=rng, size=size, repeats=repeats, folds=folds, executor=executor).mean())
+    return float(_c2st_scores(a, b, rng, size, repeats, folds, executor).mean())
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #488b00e9
 def _squared_distances(x, y):
@@ -594,18 +629,16 @@ class Scores:
         return self.table()._repr_html_()
 
 
-def _furthest(ratio):
-    return ratio[np.argmax(np.abs(np.log(ratio)))]
+def _factor(ratio) -> float:
+    "The factor, at least 1, of the ratio that is furthest from 1: too wide and too narrow count alike, and cannot cancel in a median."
+    return float(np.exp(np.abs(np.log(ratio)).max()))
 
 
 def _told_apart(reference, found, n, rng) -> float:
-    "C2ST, or NaN where one draw carries so much weight that a sample of n has not enough different ones to make folds of."
-    try:
-        return c2st(*_pair(reference, found), rng=rng, size=n)
-    except ValueError:
-        if reference.dim != found.dim:
-            raise
-        return math.nan
+    "C2ST of n draws of each; if those of a sample are worth fewer, its copies count against it."
+    a, b = _pair(reference, found)
+    together = n <= min(_worth(a, b), _worth(b, a)) + 1e-6
+    return float(_all_scores(a, b, n, 5, 1, rng, together).mean())
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #c974584c
 def _score(method, reference, size, release, model, truth, simulations, seed):
@@ -618,7 +651,7 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
         n = min([size] + [len(p) for p in (reference, found) if p.log_weights is None])
         sd, few = reference.std(), (_equal_weight(p, n, rng) for p in (reference, found))
         line |= dict(c2st=_told_apart(reference, found, n, rng), mmd2=mmd2(*few, z_score=True), ks=ks(reference, found).distance.max(),
-                     mean_off=np.abs((found.mean() - reference.mean()) / sd).max(), sd_ratio=_furthest(found.std() / sd))
+                     mean_off=np.abs((found.mean() - reference.mean()) / sd).max(), sd_factor=_factor(found.std() / sd))
     if release is not None:
         how = dict(rng=rng, simulations=simulations, progress=False)
         line |= dict(log_median_distance=log_median_distance(found, release, model, **how), predictive_p=predictive_check(found, release, model, **how).overall)
@@ -631,7 +664,7 @@ def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int 
           model: Model | None = None, truth=None, simulations: int = 1000, executor: Executor | None = None, progress: bool = True) -> Scores:
     """A method run with each of several seeds, and every score of each run that a reference, a release or a truth allows.
 
-    method(rng) -> Posterior, or draws (n, d). reference: exact draws to compare with; size: draws of each for C2ST and MMD. release with model:
+    method(rng) -> Posterior, or draws (n, d). reference: exact draws to compare with; size: draws of each for C2ST and MMD, where draws worth fewer are told by their copies. release with model:
     for the log median distance and the predictive check (its overall p-value), of so many simulations each. truth (d,): for the negative log density. seconds: processor time of the
     process, so of all methods that run at once on threads. One result whatever the executor, but for the seconds (for processes,
     method must be importable). Raises ValueError if there is nothing to score by, and what the method raises.
