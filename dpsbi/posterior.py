@@ -257,12 +257,13 @@ class Posterior:
         "Monte Carlo standard error of log_evidence; None where the method has none."
         return self.info.get("log_evidence_se")
 
-    def mcse(self) -> np.ndarray:
+    def mcse(self, own: bool = False) -> np.ndarray:
         """Monte Carlo standard errors (d,) of the means: of the self-normalised estimator, or by ArviZ for Markov chains.
 
-        NaN for an approximation: it is off by more than the number of its draws could show.
+        NaN for an approximation: it is off by more than the number of its draws could show. own: even
+        so, of the draws as they are, to compare them with what the approximation aims at.
         """
-        if self.approximate:
+        if self.approximate and not own:
             return np.full(self.dim, np.nan)
         if "chains" in self.info:
             return self.std() / np.sqrt(self._chain_ess("mean"))
