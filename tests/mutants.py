@@ -126,7 +126,7 @@ MUTANTS += [
     Mutant("mechanisms", "scale = np.nextafter(mechanism.scale / mechanism.step, np.inf)", "scale = 0.8 * mechanism.scale / mechanism.step",
            "discrete noise at 0.8 of its scale"),
     Mutant("mechanisms", "        noisy = np.array(measurement([int(v) for v in k]), float)\n",
-           "        noisy = k + np.rint(0.93 * (np.array(measurement([int(v) for v in k]), float) - k))\n", "discrete noise shrunk after the draw"),
+           "        noisy = k + np.rint(0.85 * (np.array(measurement([int(v) for v in k]), float) - k))\n", "discrete noise shrunk after the draw"),
     Mutant("mechanisms", "scale = mechanism.multiplier * sensitivity\n        return _noise(mechanism._kind, scale, move",
            "scale = 0.95 * mechanism.multiplier * sensitivity\n        return _noise(mechanism._kind, scale, 0.9 * move", "smooth noise, and its proof, shrunk together"),
     Mutant("mechanisms", "    if not proved <= max(claimed * (1 + 2.0**-40), 1e-300):", "    if False:", "the sampler's proof is not asked"),

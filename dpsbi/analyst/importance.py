@@ -552,7 +552,8 @@ def consensus(release: Release, model: Model, *, rng: np.random.Generator, targe
     simulations, explored (those that served to find proposals), failed, and agreed (whether fresh draws were made and the starts
     agree). Raises NoWeight, a ValueError, when nothing simulated could have been released; ValueError for bad arguments.
     """
-    _check(release, 1, whole_number("max_simulations", max_simulations, 100, most=None), DEFENSIVE)
+    max_simulations = whole_number("max_simulations", max_simulations, 100, most=None)
+    _check(release, 1, 1, DEFENSIVE)
     check_generator(rng)
     about = dict(method="consensus", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, prior=about_prior(model.prior),
                  target=target_ess, limit=max_simulations, seed=seed_state(rng))
