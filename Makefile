@@ -48,6 +48,8 @@ export: .venv/.installed
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 
+# with agg, a notebook would be written without its figures
+execute bench: export MPLBACKEND := module://matplotlib_inline.backend_inline
 execute: .venv/.installed  # make execute NB=nbs/00_privacy.ipynb
 	cd $(dir $(NB)) && $(abspath $(BIN))/jupyter execute --inplace $(notdir $(NB))
 	$(BIN)/nbdev_clean
