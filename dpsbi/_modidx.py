@@ -1123,7 +1123,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                   'dpsbi.mechanisms._Smooth.sample': ('mechanisms.html#_smooth.sample', 'dpsbi/mechanisms.py'),
                                   'dpsbi.mechanisms._Smooth.transform': ('mechanisms.html#_smooth.transform', 'dpsbi/mechanisms.py'),
                                   'dpsbi.mechanisms._all_mechanisms': ('mechanisms.html#_all_mechanisms', 'dpsbi/mechanisms.py'),
-                                  'dpsbi.mechanisms._at_most': ('mechanisms.html#_at_most', 'dpsbi/mechanisms.py'),
                                   'dpsbi.mechanisms._changed_answers': ('mechanisms.html#_changed_answers', 'dpsbi/mechanisms.py'),
                                   'dpsbi.mechanisms._check_arguments': ('mechanisms.html#_check_arguments', 'dpsbi/mechanisms.py'),
                                   'dpsbi.mechanisms._class_named': ('mechanisms.html#_class_named', 'dpsbi/mechanisms.py'),

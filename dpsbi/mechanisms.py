@@ -19,7 +19,8 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from .accounting import (Cost, DiscreteLaplaceLoss, GaussianLoss, LaplaceLoss, Ledger,
-                              PureLoss, as_written, gaussian_delta, gaussian_epsilon)
+                              PureLoss, as_written, gaussian_delta, gaussian_epsilon,
+                              loosened)
 from .privacy import Query, hushed, identity, positive, write_atomically
 
 # %% ../nbs/02_mechanisms.ipynb #da9c8558
@@ -40,16 +41,6 @@ class Mechanism:
         for name in names:
             value = positive(f"{name} of {type(self).__name__}", getattr(self, name))
             object.__setattr__(self, name, value)
-
-
-def _at_most(target: float, value, loosen, start):
-    "Loosen a parameter in growing float steps until value(parameter) <= target, also in floats."
-    parameter, step = start, 1
-    while not value(parameter) <= target:
-        for _ in range(step):
-            parameter = loosen(parameter)
-        step *= 2
-    return parameter
 
 # %% ../nbs/02_mechanisms.ipynb #7f9015ab
 def _sensitivity(query: Query, norm: str) -> float:
@@ -131,8 +122,7 @@ class Laplace(Mechanism):
     def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0) -> "Laplace":
         "The smallest scale with cost at most ε (δ buys Laplace noise nothing)."
         sensitivity, epsilon = _sensitivity(query, "l1"), positive("epsilon", epsilon)
-        larger = lambda b: np.nextafter(b, np.inf)
-        return cls(_at_most(epsilon, lambda b: sensitivity / b, larger, sensitivity / epsilon))
+        return cls(loosened(sensitivity / epsilon, lambda b: sensitivity / b <= epsilon))
 
     def _prepare(self, query):
         sensitivity = _sensitivity(query, "l1")
@@ -190,7 +180,7 @@ class Gaussian(Mechanism):
 
         start = sensitivity / math.exp(optimize.brentq(gap, -30.0, 30.0, xtol=1e-15))
         cost = lambda b: cls(b).cost(query, delta).epsilon
-        return cls(_at_most(epsilon, cost, lambda b: b * (1 + 1e-15), start))
+        return cls(loosened(start, lambda b: cost(b) <= epsilon))
 
     def _prepare(self, query):
         return _noise("gaussian", self.scale, _sensitivity(query, "l2"), self.loss(query).rho)
@@ -259,8 +249,8 @@ class DiscreteLaplace(Mechanism):
                   step: float = 1.0) -> "DiscreteLaplace":
         "The smallest scale on this grid with cost at most ε."
         epsilon, steps = positive("epsilon", epsilon), _moved_steps(query, cls(1.0, step).step)
-        cost, larger = lambda b: _price_of_steps(steps, step, b), lambda b: np.nextafter(b, np.inf)
-        return cls(_at_most(epsilon, cost, larger, steps * step / epsilon), step)
+        cost = lambda b: _price_of_steps(steps, step, b)
+        return cls(loosened(steps * step / epsilon, lambda b: cost(b) <= epsilon), step)
 
     def _prepare(self, query):
         steps = _moved_steps(query, self.step)
@@ -339,7 +329,7 @@ class BinomialResponse(Mechanism):
         "The smallest m with cost at most ε, for n trials and a public population."
         start = 1 / math.expm1(positive("epsilon", epsilon) / (n * _moved_counts(query)))
         cost = lambda m: cls(n, m, population).cost(query).epsilon
-        return cls(n, _at_most(epsilon, cost, lambda m: np.nextafter(m, np.inf), start), population)
+        return cls(n, loosened(start, lambda m: cost(m) <= epsilon), population)
 
     def _prepare(self, query):
         m, claim = Fraction(self.m), self.cost(query).epsilon
@@ -417,8 +407,7 @@ class RandomisedResponse(Mechanism):
         odds = math.exp(positive("epsilon", epsilon) / _changed_answers(query))
         start = min(odds / (odds + categories - 1), 1 - 2.0**-53)
         cost = lambda keep: cls(keep, categories).cost(query).epsilon
-        smaller = lambda keep: np.nextafter(keep, 0)
-        return cls(_at_most(epsilon, cost, smaller, start), categories)
+        return cls(loosened(start, lambda keep: cost(keep) <= epsilon, towards=0), categories)
 
     def _prepare(self, query):
         codes = list(range(int(self.categories)))
@@ -516,7 +505,7 @@ class _Smooth(Mechanism):
                              "or less")
         gap = lambda log_m: cost(math.exp(log_m)) - epsilon
         start = math.exp(optimize.brentq(gap, -40.0, 40.0, xtol=1e-14))
-        return cls(_at_most(epsilon, cost, lambda m: m * (1 + 1e-15), start), floor)
+        return cls(loosened(start, lambda m: cost(m) <= epsilon), floor)
 
     def _prepare(self, query):
         return _smooth_noise(self, query.dim - 1, self._move(query))
