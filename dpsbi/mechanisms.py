@@ -179,8 +179,12 @@ class Gaussian(Mechanism):
             return math.log(max(found, 1e-320)) - math.log(delta)
 
         start = sensitivity / math.exp(optimize.brentq(gap, -30.0, 30.0, xtol=1e-15))
-        cost = lambda b: cls(b).cost(query, delta).epsilon
-        return cls(loosened(start, lambda b: cost(b) <= epsilon))
+
+        def fine(b):      # in floats neither of the two follows from the other
+            paid = cls(b).cost(query, delta).epsilon
+            return paid <= epsilon and gaussian_delta(epsilon, sensitivity / b) <= delta
+
+        return cls(loosened(start, fine))
 
     def _prepare(self, query):
         return _noise("gaussian", self.scale, _sensitivity(query, "l2"), self.loss(query).rho)
