@@ -1,4 +1,5 @@
 """Reads every figure from settings.ini, so that it stands in one place only."""
+
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -12,7 +13,9 @@ setup(
     name=settings["lib_name"],
     version=settings["version"],
     description=settings["description"],
-    long_description=Path("README.md").read_text(encoding="utf-8") if Path("README.md").exists() else "",
+    long_description=Path("README.md").read_text(encoding="utf-8")
+    if Path("README.md").exists()
+    else "",
     long_description_content_type="text/markdown",
     author=settings["author"],
     license="MIT",
@@ -21,5 +24,8 @@ setup(
     package_data={"dpsbi": ["data/*.json"]},
     python_requires=f">={settings['min_python']}",
     install_requires=settings["requirements"].split(),
-    extras_require={"dev": settings["dev_requirements"].split(), "docs": settings["docs_requirements"].split()},
+    extras_require={
+        "dev": settings["dev_requirements"].split(),
+        "docs": settings["docs_requirements"].split(),
+    },
 )

@@ -27,7 +27,7 @@ from scipy import optimize, special
 from .privacy import positive, write_atomically
 
 # %% ../nbs/01_accounting.ipynb #556dfa0e
-ORDERS = 1 + np.geomspace(1e-2, 1e5, 400)   # Rényi orders α to minimise over
+ORDERS = 1 + np.geomspace(1e-2, 1e5, 400)  # Rényi orders α to minimise over
 
 
 def conversion(delta: float, order=ORDERS) -> np.ndarray:
@@ -81,6 +81,7 @@ def loosened(value: float, fine, towards: float = math.inf) -> float:
 # %% ../nbs/01_accounting.ipynb #ea78e639
 class Loss:
     "What is known of the privacy loss of a release. Rényi divergences, ρ and μ: inf if unknown."
+
     rho, mu = math.inf, math.inf
 
     def __post_init__(self):
@@ -111,6 +112,7 @@ class Loss:
 @dataclass(frozen=True)
 class PureLoss(Loss):
     "All that is known is pure ε."
+
     epsilon_0: float
 
     @property
@@ -143,17 +145,20 @@ class PureLoss(Loss):
 # %% ../nbs/01_accounting.ipynb #81d5a212
 def _library():
     from dp_accounting.pld import privacy_loss_distribution
+
     return privacy_loss_distribution
 
 
 def _parameters(epsilon, delta):
     from dp_accounting.pld.common import DifferentialPrivacyParameters
+
     return DifferentialPrivacyParameters(epsilon, delta)
 
 # %% ../nbs/01_accounting.ipynb #2cadb2df
 @dataclass(frozen=True)
 class LaplaceLoss(Loss):
     "Laplace noise on one value; ratio = Δ/b."
+
     ratio: float
 
     @property
@@ -178,7 +183,9 @@ class LaplaceLoss(Loss):
 
     def distribution(self, interval):
         library = _library()
-        return library.from_laplace_mechanism(1 / self.ratio, value_discretization_interval=interval)
+        return library.from_laplace_mechanism(
+            1 / self.ratio, value_discretization_interval=interval
+        )
 
     def group(self, size):
         return LaplaceLoss(size * self.ratio)
@@ -187,6 +194,7 @@ class LaplaceLoss(Loss):
 @dataclass(frozen=True)
 class DiscreteLaplaceLoss(Loss):
     "Two-sided geometric noise, Pr ∝ exp(-|z|/scale), on one whole number that moves by `steps`."
+
     steps: int
     scale: float
 
@@ -203,10 +211,10 @@ class DiscreteLaplaceLoss(Loss):
     def _below(self, z: int) -> float:
         "Pr(noise <= z)."
         a = math.exp(-1 / self.scale)
-        return a ** -z / (1 + a) if z < 0 else 1 - a ** (z + 1) / (1 + a)
+        return a**-z / (1 + a) if z < 0 else 1 - a ** (z + 1) / (1 + a)
 
     def delta(self, epsilon):
-        last = math.floor((self.steps - epsilon * self.scale) / 2)     # the loss is at least ε
+        last = math.floor((self.steps - epsilon * self.scale) / 2)  # the loss is at least ε
         gap = self._below(last) - math.exp(epsilon) * self._below(last - self.steps)
         return max(gap, 0.0)
 
@@ -230,6 +238,7 @@ class DiscreteLaplaceLoss(Loss):
 @dataclass(frozen=True)
 class GaussianLoss(Loss):
     "Normal noise; mu = Δ₂/σ."
+
     mu: float
 
     @property
@@ -255,6 +264,7 @@ class GaussianLoss(Loss):
 @dataclass(frozen=True)
 class ZCDPLoss(Loss):
     "All that is known is ρ-zCDP (Bun, Steinke 2016)."
+
     rho: float
 
     def group(self, size):
@@ -264,6 +274,7 @@ class ZCDPLoss(Loss):
 @dataclass(frozen=True)
 class RenyiLoss(Loss):
     "All that is known is D_α = slope α + constant / (α - 1)."
+
     slope: float
     constant: float
 
@@ -274,6 +285,7 @@ class RenyiLoss(Loss):
 @dataclass(frozen=True)
 class ApproximateLoss(Loss):
     "All that is known is (ε, δ): with probability δ anything, otherwise pure ε."
+
     epsilon_0: float
     delta_0: float
 
@@ -298,6 +310,7 @@ class ApproximateLoss(Loss):
 @dataclass(frozen=True)
 class ComposedLoss(Loss):
     "Several releases together: parts ((loss, times), …), none of which was chosen by the answers."
+
     parts: tuple[tuple[Loss, int], ...]
 
     def __post_init__(self):
@@ -379,6 +392,7 @@ class Cost:
     epsilon may be infinite where the loss says more (zCDP). Costs add up by basic composition,
     `Cost(1) + Cost(2)`, and are compared by epsilon and delta. Raises ValueError for what is no cost.
     """
+
     epsilon: float
     delta: float = 0.0
     loss: Loss | None = field(default=None, compare=False, repr=False)
@@ -404,8 +418,11 @@ class Cost:
 
     def __add__(self, other: "Cost") -> "Cost":
         delta = as_written(self.delta) + as_written(other.delta)
-        return Cost(_sum([self.epsilon, other.epsilon]), float(min(delta, 1)),
-                    composed([self.loss, other.loss]))
+        return Cost(
+            _sum([self.epsilon, other.epsilon]),
+            float(min(delta, 1)),
+            composed([self.loss, other.loss]),
+        )
 
     def __le__(self, other: "Cost") -> bool:
         return self.epsilon <= other.epsilon and self.delta <= other.delta
@@ -430,12 +447,13 @@ def _sum(values) -> float:
 
 # %% ../nbs/01_accounting.ipynb #2ebeeed1
 COMPOSITIONS = ("sum", "gaussian", "renyi", "planned")
-_ROUNDING = 1 + 1e-12     # of sums of floats, and of formulas in them
+_ROUNDING = 1 + 1e-12  # of sums of floats, and of formulas in them
 
 
 @dataclass(frozen=True)
 class Sum:
     "ε and δ add up, exactly."
+
     epsilon: float
     delta: float
     name = "sum"
@@ -447,8 +465,9 @@ class Sum:
         "Why these entries cannot be paid together; None if they can."
         if any(e.cost.epsilon == math.inf for e in entries):
             return "it adds up ε and δ, and this cost states no ε at a δ: give delta"
-        over = (sum(as_written(e.cost.epsilon) for e in entries) > as_written(self.epsilon)
-                or sum(as_written(e.cost.delta) for e in entries) > as_written(self.delta))
+        over = sum(as_written(e.cost.epsilon) for e in entries) > as_written(self.epsilon) or sum(
+            as_written(e.cost.delta) for e in entries
+        ) > as_written(self.delta)
         return "that is too little" if over else None
 
 # %% ../nbs/01_accounting.ipynb #afe32ec2
@@ -469,9 +488,10 @@ def _epsilon_sum(entries, reserve: float) -> float:
 @dataclass(frozen=True)
 class _Filter:
     "What filters at a δ share: costs whose ε sum up pass, and others as `total` says."
+
     epsilon: float
     delta: float
-    reserve = 0.0    # the part of δ for costs that have a δ of their own
+    reserve = 0.0  # the part of δ for costs that have a δ of their own
 
     def spent(self, entries) -> Cost:
         losses = [e.granted.loss for e in entries]
@@ -492,9 +512,12 @@ class _Filter:
 @dataclass(frozen=True)
 class GaussianFilter(_Filter):
     "μ² adds up (Smith, Thakurta 2022)."
+
     name = "gaussian"
-    unknown = ("it adds up μ² and knows none of this cost: open the ledger with "
-               "composition='renyi' or 'sum'")
+    unknown = (
+        "it adds up μ² and knows none of this cost: open the ledger with "
+        "composition='renyi' or 'sum'"
+    )
 
     def total(self, losses) -> float:
         mu = math.sqrt(math.fsum(loss.mu**2 for loss in losses))
@@ -506,11 +529,14 @@ class GaussianFilter(_Filter):
 @dataclass(frozen=True)
 class RenyiFilter(_Filter):
     "Rényi divergences of one order add up; half of δ is for costs with a δ of their own."
+
     order: float = 2.0
     name = "renyi"
     reserve = property(lambda self: self.delta / 2)
-    unknown = ("it adds up Rényi divergences, and half of δ for costs that have a δ of their own; "
-               "this cost needs more: open the ledger with composition='sum'")
+    unknown = (
+        "it adds up Rényi divergences, and half of δ for costs that have a δ of their own; "
+        "this cost needs more: open the ledger with composition='sum'"
+    )
 
     def total(self, losses) -> float:
         if _own_delta(losses) > self.reserve * _ROUNDING:
@@ -539,6 +565,7 @@ def divergence(loss: Loss, order) -> np.ndarray:
 @dataclass(frozen=True)
 class Planned(_Filter):
     "The exact loss of all costs together; valid only if all were fixed before the first answer."
+
     name = "planned"
     reserve = property(lambda self: self.delta)
     unknown = "no bound is known for these costs together"
@@ -558,6 +585,7 @@ class Planned(_Filter):
 @dataclass(frozen=True)
 class ZCDPFilter:
     "ρ adds up."
+
     rho: float
     name = "zcdp"
 
@@ -597,6 +625,7 @@ class Entry:
     neighbours, unit: under which notion of neighbours. granted: what was paid beforehand, and
     stays charged by every other composition. key: its name in the file.
     """
+
     cost: Cost
     label: str
     neighbours: str | None = None
@@ -613,10 +642,11 @@ class _Book:
 
     def __init__(self, budget, rule, path):
         self.budget, self.rule, self.entries = budget, rule, []
-        self.path = Path(path).resolve() if path else None     # one lock, whatever the link
+        self.path = Path(path).resolve() if path else None  # one lock, whatever the link
         self._lock, self._file_lock = RLock(), nullcontext()
         if self.path is not None:
             from filelock import FileLock
+
             self._file_lock = FileLock(f"{self.path}.lock", poll_interval=0.005)
 
     @contextmanager
@@ -637,12 +667,24 @@ class _Book:
         if self.path.exists():
             self.rule, self.entries = _decode(self.path, self.budget, self.rule)
         elif self.entries:
-            raise ValueError(f"{self.path} is gone, and with it what others may have spent; put it "
-                             "back, or open a new ledger")
+            raise ValueError(
+                f"{self.path} is gone, and with it what others may have spent; put it "
+                "back, or open a new ledger"
+            )
 
 # %% ../nbs/01_accounting.ipynb #958be3f1
-_LOSSES = {kind.__name__: kind for kind in (
-    PureLoss, LaplaceLoss, DiscreteLaplaceLoss, GaussianLoss, ZCDPLoss, RenyiLoss, ApproximateLoss)}
+_LOSSES = {
+    kind.__name__: kind
+    for kind in (
+        PureLoss,
+        LaplaceLoss,
+        DiscreteLaplaceLoss,
+        GaussianLoss,
+        ZCDPLoss,
+        RenyiLoss,
+        ApproximateLoss,
+    )
+}
 
 
 def _loss_state(loss: Loss):
@@ -672,19 +714,38 @@ def _cost(state) -> Cost:
 # %% ../nbs/01_accounting.ipynb #e5c0f9df
 def _encode(budget, rule, entries) -> bytes:
     epsilon, delta, rho = budget
-    history = [dict(cost=_cost_state(e.cost), granted=_cost_state(e.granted), label=e.label,
-                    neighbours=e.neighbours, unit=e.unit, key=e.key) for e in entries]
-    state = dict(format="dpsbi.Ledger", version=2, epsilon=epsilon, delta=delta, rho=rho,
-                 composition=rule.name, order=getattr(rule, "order", None), history=history)
+    history = [
+        dict(
+            cost=_cost_state(e.cost),
+            granted=_cost_state(e.granted),
+            label=e.label,
+            neighbours=e.neighbours,
+            unit=e.unit,
+            key=e.key,
+        )
+        for e in entries
+    ]
+    state = dict(
+        format="dpsbi.Ledger",
+        version=2,
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        composition=rule.name,
+        order=getattr(rule, "order", None),
+        history=history,
+    )
     return json.dumps(state, indent=1, allow_nan=False).encode()
 
 
 def _entry(state) -> Entry:
-    if "cost" not in state:                                    # version 1
+    if "cost" not in state:  # version 1
         state = dict(cost=dict(epsilon=state["epsilon"], delta=state["delta"]), **state)
     granted = _cost(state["granted"]) if "granted" in state else None
     key = state.get("key") or uuid.uuid4().hex
-    return Entry(_cost(state["cost"]), state["label"], state["neighbours"], state["unit"], granted, key)
+    return Entry(
+        _cost(state["cost"]), state["label"], state["neighbours"], state["unit"], granted, key
+    )
 
 
 def _decode(path, budget, rule):
@@ -700,14 +761,20 @@ def _decode(path, budget, rule):
         if entries and found.refusal(entries):
             raise ValueError("it has spent more than its budget")
     except Exception as error:
-        raise ValueError(f"{path} is not a ledger that this version can read "
-                         f"({type(error).__name__}: {error}); it was left as it is") from error
+        raise ValueError(
+            f"{path} is not a ledger that this version can read "
+            f"({type(error).__name__}: {error}); it was left as it is"
+        ) from error
     if held != budget:
-        raise ValueError(f"{path} holds a budget of {say(_budget(held))}, not "
-                         f"{say(_budget(budget))}; open it with its own budget")
+        raise ValueError(
+            f"{path} holds a budget of {say(_budget(held))}, not "
+            f"{say(_budget(budget))}; open it with its own budget"
+        )
     if rule is not None and rule.name != found.name:
-        raise ValueError(f"{path} composes by {found.name!r}, not {rule.name!r}; which one is "
-                         "decided before the first spending")
+        raise ValueError(
+            f"{path} composes by {found.name!r}, not {rule.name!r}; which one is "
+            "decided before the first spending"
+        )
     return found, entries
 
 # %% ../nbs/01_accounting.ipynb #ad5e383b
@@ -766,13 +833,20 @@ class Ledger:
     Raises ValueError for a budget that makes no sense, or a file that holds another one.
     """
 
-    def __init__(self, epsilon: float | None = None, delta: float = 0.0, *, rho: float | None = None,
-                 composition: str | None = None, path=None):
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        *,
+        rho: float | None = None,
+        composition: str | None = None,
+        path=None,
+    ):
         budget = _checked(epsilon, delta, rho, composition)
         self._asked = composition
         self._book = _Book(budget, _opening_rule(budget, composition), path)
         with self._book.held():
-            pass                                              # refuses a broken file at once
+            pass  # refuses a broken file at once
 
     @property
     def path(self):
@@ -818,8 +892,9 @@ class Ledger:
             rule = book.rule or _first_rule(book.budget, self._asked, cost)
             return rule.refusal([*book.entries, Entry(cost, "")]) is None
 
-    def spend(self, cost: Cost, label: str, neighbours: str | None = None,
-              unit: str | None = None) -> Entry:
+    def spend(
+        self, cost: Cost, label: str, neighbours: str | None = None, unit: str | None = None
+    ) -> Entry:
         """Pay `cost`, or raise BudgetError and pay nothing. Call it before reading any record.
 
         label: what it was spent on. neighbours, unit: as in Query; all entries of a ledger must
@@ -832,9 +907,11 @@ class Ledger:
             rule = book.rule or _first_rule(book.budget, self._asked, cost)
             reason = rule.refusal([*book.entries, entry])
             if reason is not None:
-                raise BudgetError(f"{label!r} costs {say(cost)}; of {say(self.budget)}, "
-                                  f"{say(self.remaining)} remains; {reason} (composition "
-                                  f"{rule.name!r}). No record was read and nothing was spent")
+                raise BudgetError(
+                    f"{label!r} costs {say(cost)}; of {say(self.budget)}, "
+                    f"{say(self.remaining)} remains; {reason} (composition "
+                    f"{rule.name!r}). No record was read and nothing was spent"
+                )
             book.write([*book.entries, entry], rule)
             return entry
 
@@ -845,15 +922,20 @@ class Ledger:
         a Proof, ValueError if it is not of this entry, or the entry is not in the history.
         """
         if not isinstance(proof, Proof):
-            raise TypeError("settle takes the Proof that a run returned, not a number or a cost "
-                            f"typed in, {proof!r}")
+            raise TypeError(
+                "settle takes the Proof that a run returned, not a number or a cost "
+                f"typed in, {proof!r}"
+            )
         with self._book.held() as book:
             if entry not in book.entries:
-                raise ValueError("this entry is not in the ledger's history; settle what spend "
-                                 "returned, once")
+                raise ValueError(
+                    "this entry is not in the ledger's history; settle what spend returned, once"
+                )
             if proof.granted != entry.granted or not proof.used <= entry.cost:
-                raise ValueError(f"{entry.label!r} paid {say(entry.cost)}; a run that was granted "
-                                 f"{say(proof.granted)} and used {say(proof.used)} is not its run")
+                raise ValueError(
+                    f"{entry.label!r} paid {say(entry.cost)}; a run that was granted "
+                    f"{say(proof.granted)} and used {say(proof.used)} is not its run"
+                )
             settled = replace(entry, cost=proof.used)
             book.write([settled if e == entry else e for e in book.entries], book.rule)
             return settled
@@ -868,7 +950,9 @@ class Ledger:
 def _checked(epsilon, delta, rho, composition):
     "The budget (epsilon, delta, rho); ValueError for one that makes no sense."
     if (epsilon is None) == (rho is None):
-        raise ValueError("a ledger has a budget of epsilon (and delta), or of rho: give one of them")
+        raise ValueError(
+            "a ledger has a budget of epsilon (and delta), or of rho: give one of them"
+        )
     if composition not in (None, *COMPOSITIONS):
         raise ValueError(f"composition must be one of {COMPOSITIONS}, not {composition!r}")
     if rho is not None:
@@ -889,5 +973,7 @@ def _refuse_mixture(entries, what: str, value: str | None) -> None:
     remedy = "keep it in a ledger of its own"
     if (held[0], value) == ("replace", "add-remove"):
         remedy += ", or pay for a group of two, cost.group(2), which covers replacing"
-    raise ValueError(f"this ledger holds costs with {what} {held[0]!r}; a cost with {what} "
-                     f"{value!r} cannot be added to them: {remedy}")
+    raise ValueError(
+        f"this ledger holds costs with {what} {held[0]!r}; a cost with {what} "
+        f"{value!r} cannot be added to them: {remedy}"
+    )

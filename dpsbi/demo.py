@@ -37,7 +37,11 @@ def published(epsilon: float = 0.5):
 def curve(theta, population: int, days: int, steps: int = 20) -> np.ndarray:
     "The SIR equations from one infected on: infected on days 1, 2, … for theta (n, 2), by Runge and Kutta's fourth order, (n, days)."
     beta, gamma = np.asarray(theta, float).T
-    y, h, found = np.stack([np.full(len(beta), population - 1.0), np.ones(len(beta))]), 1 / steps, []
+    y, h, found = (
+        np.stack([np.full(len(beta), population - 1.0), np.ones(len(beta))]),
+        1 / steps,
+        [],
+    )
 
     def slope(y):
         new = beta * y[0] * y[1] / population
@@ -57,11 +61,15 @@ def naive_fit(counts, prior, grid: int = 250):
     "WRONG ON PURPOSE: the posterior of (beta, gamma), on a grid, were the published counts Poisson around the curve."
     from dpsbi import Posterior
 
-    beta, gamma = np.meshgrid(np.exp(np.linspace(0, 1.4, grid)), np.exp(np.linspace(-1.6, 0.4, grid)))
+    beta, gamma = np.meshgrid(
+        np.exp(np.linspace(0, 1.4, grid)), np.exp(np.linspace(-1.6, 0.4, grid))
+    )
     theta = np.stack([beta.ravel(), gamma.ravel()], axis=1)
     mean = np.maximum(curve(theta, 763, len(counts)), 1e-9)
     log_likelihood = stats.poisson.logpmf(np.maximum(np.round(counts), 0), mean).sum(axis=1)
-    return Posterior(theta, prior.log_prob(theta) + log_likelihood + np.log(theta).sum(axis=1), prior.names)
+    return Posterior(
+        theta, prior.log_prob(theta) + log_likelihood + np.log(theta).sum(axis=1), prior.names
+    )
 
 # %% ../nbs/cases/00_demo.ipynb #249e55f1
 def solve(epsilon: float = 0.5, seed: int = 1, progress: bool = True):
@@ -69,14 +77,22 @@ def solve(epsilon: float = 0.5, seed: int = 1, progress: bool = True):
     from dpsbi import infer
 
     release, model = published(epsilon), school()[0]
-    found = infer(release, model, rng=np.random.default_rng(seed), target_ess=3000, max_simulations=300_000,
-                  progress=progress)
+    found = infer(
+        release,
+        model,
+        rng=np.random.default_rng(seed),
+        target_ess=3000,
+        max_simulations=300_000,
+        progress=progress,
+    )
     return release, found, naive_fit(release.s_dp, model.prior)
 
 
 def in_words(posterior):
     "The posterior of the reproduction number and of the mean days in bed."
-    return posterior.derive(R0=lambda theta: theta[:, 0] / theta[:, 1], days=lambda theta: 1 / theta[:, 1])
+    return posterior.derive(
+        R0=lambda theta: theta[:, 0] / theta[:, 1], days=lambda theta: 1 / theta[:, 1]
+    )
 
 # %% ../nbs/cases/00_demo.ipynb #87d03789
 def table(answers: dict):
@@ -86,8 +102,14 @@ def table(answers: dict):
     rows = {}
     for name, posterior in answers.items():
         for j, quantity in enumerate(posterior.names):
-            rows[name, quantity] = [posterior.mean()[j], posterior.std()[j], *posterior.interval()[j]]
-    return pd.DataFrame(list(rows.values()), pd.MultiIndex.from_tuples(rows), ["mean", "sd", "2.5 %", "97.5 %"]).round(2)
+            rows[name, quantity] = [
+                posterior.mean()[j],
+                posterior.std()[j],
+                *posterior.interval()[j],
+            ]
+    return pd.DataFrame(
+        list(rows.values()), pd.MultiIndex.from_tuples(rows), ["mean", "sd", "2.5 %", "97.5 %"]
+    ).round(2)
 
 # %% ../nbs/cases/00_demo.ipynb #77151ba8
 def picture(release, exact, naive, rng):
@@ -98,13 +120,36 @@ def picture(release, exact, naive, rng):
     days = np.arange(1, len(release.s_dp) + 1)
     epidemics = school()[0].simulate(exact.resample(2000, rng).theta, rng)
     epidemics = epidemics[epidemics.max(axis=1) > 50]  # many a spark dies out; the school's did not
-    left.fill_between(days, *np.quantile(epidemics, [0.05, 0.95], axis=0), color="#2b5c8a", alpha=0.25, lw=0, label="exact: 90 % of epidemics that take off")
-    left.plot(days, curve(naive.mean()[None], 763, len(days))[0], color="#d1682a", label="naive: fitted curve")
+    left.fill_between(
+        days,
+        *np.quantile(epidemics, [0.05, 0.95], axis=0),
+        color="#2b5c8a",
+        alpha=0.25,
+        lw=0,
+        label="exact: 90 % of epidemics that take off",
+    )
+    left.plot(
+        days,
+        curve(naive.mean()[None], 763, len(days))[0],
+        color="#d1682a",
+        label="naive: fitted curve",
+    )
     left.plot(days, release.s_dp, "k.", label="published, private at ε = 0.5")
-    left.set(xlabel="day", ylabel="boys in bed", ylim=(-50, 400)), left.legend(fontsize=8, loc="upper right")
+    (
+        left.set(xlabel="day", ylabel="boys in bed", ylim=(-50, 400)),
+        left.legend(fontsize=8, loc="upper right"),
+    )
     for posterior, color, name in ((exact, "#2b5c8a", "exact"), (naive, "#d1682a", "naive")):
         draws = in_words(posterior).resample(20_000, rng).theta[:, 0]
-        right.hist(draws, np.linspace(2.4, 5.4, 41), density=True, histtype="stepfilled", alpha=0.5, color=color, label=name)
+        right.hist(
+            draws,
+            np.linspace(2.4, 5.4, 41),
+            density=True,
+            histtype="stepfilled",
+            alpha=0.5,
+            color=color,
+            label=name,
+        )
     right.set(xlabel="R0", yticks=[]), right.legend()
     return fig
 
@@ -112,25 +157,40 @@ def picture(release, exact, naive, rng):
 def main() -> None:
     "Run the demonstration: print the table, save the picture as demo.png."
     import matplotlib
+
     matplotlib.use("agg")
     start = time.perf_counter()
-    print("Influenza at a boarding school, 1978: boys in bed on days 1 to 14, published with ε = 0.5 for each boy:\n")
-    print("  ", *published().s_dp.astype(int), "\n\nWhat was the reproduction number? Simulating epidemics ...\n")
+    print(
+        "Influenza at a boarding school, 1978: boys in bed on days 1 to 14, published with ε = 0.5 for each boy:\n"
+    )
+    print(
+        "  ",
+        *published().s_dp.astype(int),
+        "\n\nWhat was the reproduction number? Simulating epidemics ...\n",
+    )
     release, exact, naive = solve()
     print(table({"exact": in_words(exact), "naive": in_words(naive)}).to_string())
     picture(release, exact, naive, np.random.default_rng(2)).savefig("demo.png", dpi=120)
     wider = in_words(exact).std()[0] / in_words(naive).std()[0]
-    print(f"\nThe exact posterior of R0 is {wider:.1f} times as wide as the naive one: {exact.ess:,.0f} effective draws from "
-          f"{exact.info['simulations']:,} simulated epidemics, by {exact.info['engine']}.\nPicture: demo.png ({time.perf_counter() - start:.0f} s)\n")
+    print(
+        f"\nThe exact posterior of R0 is {wider:.1f} times as wide as the naive one: {exact.ess:,.0f} effective draws from "
+        f"{exact.info['simulations']:,} simulated epidemics, by {exact.info['engine']}.\nPicture: demo.png ({time.perf_counter() - start:.0f} s)\n"
+    )
     sharper(start)
 
 
 def sharper(start: float) -> None:
     "The second half of the demonstration: a release at ε = 3, for which `infer` turns to a neural posterior."
-    print("The same counts, published with ε = 3:\n\n  ", *published(3).s_dp.astype(int), "\n\nWeights degenerate; learning instead ...\n")
+    print(
+        "The same counts, published with ε = 3:\n\n  ",
+        *published(3).s_dp.astype(int),
+        "\n\nWeights degenerate; learning instead ...\n",
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                                     # said below, in other words
+        warnings.simplefilter("ignore")  # said below, in other words
         _, found, naive = solve(3)
     print(table({found.info["engine"]: in_words(found), "naive": in_words(naive)}).to_string())
-    print(f"\n{'Exact.' if found.info['exact'] else 'An approximation, and marked as one; nbs/cases/00_demo.ipynb has the exact answer beside it.'} "
-          f"({time.perf_counter() - start:.0f} s in all)\nNext: make lab, and open nbs/index.ipynb.")
+    print(
+        f"\n{'Exact.' if found.info['exact'] else 'An approximation, and marked as one; nbs/cases/00_demo.ipynb has the exact answer beside it.'} "
+        f"({time.perf_counter() - start:.0f} s in all)\nNext: make lab, and open nbs/index.ipynb."
+    )

@@ -60,8 +60,10 @@ def _scale(name: str, value) -> np.ndarray:
     "`value` as floats that are finite and positive (and not subnormal), else a ValueError naming it."
     value = np.asarray(value, float)
     if not np.all((value >= np.finfo(float).tiny) & (value < np.inf)):
-        raise ValueError(f"{name} must be a finite noise scale above 0 (at least 2.3e-308), not {value}; "
-                         "a scale is a sensitivity over a privacy loss")
+        raise ValueError(
+            f"{name} must be a finite noise scale above 0 (at least 2.3e-308), not {value}; "
+            "a scale is a sensitivity over a privacy loss"
+        )
     return value
 
 
@@ -98,6 +100,7 @@ class LaplaceDifference:
     All methods take arrays of any shape and return the same shape, in the units of the scales.
     Source: ABCDP (Park, Vinaroz, Jitkrittum 2021), Lemma 4.2, for general scales and without cancellation.
     """
+
     b_threshold: float
     b_query: float
 
@@ -124,7 +127,11 @@ class LaplaceDifference:
 
     def logsf(self, z) -> np.ndarray:
         "log Pr(Z > z), finite wherever z is."
-        return np.where(np.less(z, 0), np.log1p(-_tail(np.abs(z), *self._scales)), _log_tail(np.abs(z), *self._scales))
+        return np.where(
+            np.less(z, 0),
+            np.log1p(-_tail(np.abs(z), *self._scales)),
+            _log_tail(np.abs(z), *self._scales),
+        )
 
     def isf(self, p) -> np.ndarray:
         "The z with Pr(Z > z) = p, for p in [0, 1] (ValueError otherwise)."
@@ -137,7 +144,9 @@ class LaplaceDifference:
 
     def sample(self, size, rng: np.random.Generator) -> np.ndarray:
         "Draws of this shape. NOT PRIVATE: seeded floating-point noise, for simulations only."
-        return rng.laplace(scale=self.b_threshold, size=size) - rng.laplace(scale=self.b_query, size=size)
+        return rng.laplace(scale=self.b_threshold, size=size) - rng.laplace(
+            scale=self.b_query, size=size
+        )
 
 # %% ../nbs/03_laplace_difference.ipynb #ccc10b0a
 def flip_probability(gap, b_threshold, b_query) -> np.ndarray:
@@ -152,5 +161,7 @@ def flip_probability(gap, b_threshold, b_query) -> np.ndarray:
     """
     gap = np.asarray(gap, float)
     if np.isnan(gap).any():
-        raise ValueError("a gap is NaN; define the distance where it is 0/0 before comparing it, or the privacy proof breaks too")
+        raise ValueError(
+            "a gap is NaN; define the distance where it is 0/0 before comparing it, or the privacy proof breaks too"
+        )
     return _tail(np.abs(gap), _scale("b_threshold", b_threshold), _scale("b_query", b_query))

@@ -18,15 +18,25 @@ from pathlib import Path
 import numpy as np
 from scipy import optimize, special, stats
 
-from .accounting import (Cost, DiscreteLaplaceLoss, GaussianLoss, LaplaceLoss, Ledger,
-                              PureLoss, as_written, gaussian_delta, gaussian_epsilon,
-                              loosened)
+from dpsbi.accounting import (
+    Cost,
+    DiscreteLaplaceLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    Ledger,
+    PureLoss,
+    as_written,
+    gaussian_delta,
+    gaussian_epsilon,
+    loosened,
+)
 from .privacy import Query, hushed, identity, positive, write_atomically
 
 # %% ../nbs/02_mechanisms.ipynb #da9c8558
 class Mechanism:
     "What all mechanisms share; one of your own derives from it and defines the members above."
-    needs_delta = False   # whether a price (ε, δ) can be stated only at some δ above 0
+
+    needs_delta = False  # whether a price (ε, δ) can be stated only at some δ above 0
 
     def sample(self, s, rng: np.random.Generator) -> np.ndarray:
         "Simulate releases of s (..., r), one per row. NOT PRIVATE: for an analyst's simulations."
@@ -46,8 +56,10 @@ class Mechanism:
 def _sensitivity(query: Query, norm: str) -> float:
     "The query's sensitivity in l1 or l2, or a bound on it; ValueError when there is none."
     if query.smoothness is not None:
-        raise ValueError("this query's last value is its smooth sensitivity: "
-                         "release it through SmoothLaplace or SmoothGaussian")
+        raise ValueError(
+            "this query's last value is its smooth sensitivity: "
+            "release it through SmoothLaplace or SmoothGaussian"
+        )
     if query.norm == norm or (query.norm, norm) == ("l1", "l2"):
         return query.sensitivity
     if (query.norm, norm) == ("l2", "l1") and query.dim is not None:
@@ -58,11 +70,13 @@ def _sensitivity(query: Query, norm: str) -> float:
 def _wrong_norm(query: Query, norm: str) -> str:
     remedy = f"state norm={norm!r}" + (", or the query's dim" if query.norm == "l2" else "")
     reason = ": how many values change does not bound how far" if query.norm == "l0" else ""
-    return (f"this mechanism needs the query's sensitivity in the {norm} norm, and the query "
-            f"states it in {query.norm}{reason}; {remedy}")
+    return (
+        f"this mechanism needs the query's sensitivity in the {norm} norm, and the query "
+        f"states it in {query.norm}{reason}; {remedy}"
+    )
 
 # %% ../nbs/02_mechanisms.ipynb #2aba3f19
-ALLOWANCE = 2.0**-20   # noise is drawn wider by this; half of it is for the query's rounding
+ALLOWANCE = 2.0**-20  # noise is drawn wider by this; half of it is for the query's rounding
 
 
 def _moved_steps(query: Query, step: float) -> int:
@@ -76,15 +90,18 @@ def _moved_steps(query: Query, step: float) -> int:
     if grid is not None and grid.denominator == 1:
         return max(1, math.floor(farthest / grid)) * int(grid)
     if query.dim is None:
-        raise ValueError(f"the query does not say that its values are multiples of {step:g}, "
-                         "nor how many they are, and rounding moves each: state "
-                         f"step={step:g} in the Query if they are (1 for counts), else its dim")
+        raise ValueError(
+            f"the query does not say that its values are multiples of {step:g}, "
+            "nor how many they are, and rounding moves each: state "
+            f"step={step:g} in the Query if they are (1 for counts), else its dim"
+        )
     return math.floor(farthest) + query.dim
 
 # %% ../nbs/02_mechanisms.ipynb #c9938028
 @dataclass(frozen=True)
 class Laplace(Mechanism):
     "Independent Laplace noise of this scale b on each value: pure ε = Δ₁/b (Dwork et al. 2006)."
+
     scale: float
 
     def __post_init__(self):
@@ -132,6 +149,7 @@ class Laplace(Mechanism):
 @dataclass(frozen=True)
 class Gaussian(Mechanism):
     "Independent normal noise of standard deviation `scale` on each value: (ε, δ) from Δ₂, exactly."
+
     scale: float
     needs_delta = True
 
@@ -163,8 +181,10 @@ class Gaussian(Mechanism):
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "The smallest ε at this δ > 0; ValueError at δ = 0, where normal noise has no finite ε."
         if not 0 < delta < 1:
-            raise ValueError("Gaussian noise is private only at some delta between 0 and 1, not at "
-                             f"{delta}; pass delta, with a ledger that holds some, or use Laplace")
+            raise ValueError(
+                "Gaussian noise is private only at some delta between 0 and 1, not at "
+                f"{delta}; pass delta, with a ledger that holds some, or use Laplace"
+            )
         loss = self.loss(query)
         return Cost(gaussian_epsilon(delta, loss.mu), delta, loss)
 
@@ -180,7 +200,7 @@ class Gaussian(Mechanism):
 
         start = sensitivity / math.exp(optimize.brentq(gap, -30.0, 30.0, xtol=1e-15))
 
-        def fine(b):      # in floats neither of the two follows from the other
+        def fine(b):  # in floats neither of the two follows from the other
             paid = cls(b).cost(query, delta).epsilon
             return paid <= epsilon and gaussian_delta(epsilon, sensitivity / b) <= delta
 
@@ -196,6 +216,7 @@ class DiscreteLaplace(Mechanism):
 
     ε = Δ₁/scale for values on that grid (the query's step), more for values that are rounded to it.
     """
+
     scale: float
     step: float = 1.0
 
@@ -228,7 +249,7 @@ class DiscreteLaplace(Mechanism):
 
     def transform(self, u, s) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
-        u, t = np.asarray(u, float), self.scale / self.step    # t = -1 / log(alpha)
+        u, t = np.asarray(u, float), self.scale / self.step  # t = -1 / log(alpha)
         alpha = math.exp(-1 / t)
         # smallest k with alpha^-k >= u (1 + alpha), and with alpha^(k+1) <= (1-u) (1 + alpha)
         lower = np.ceil(t * (np.log(u) + math.log1p(alpha)))
@@ -249,8 +270,9 @@ class DiscreteLaplace(Mechanism):
         return Cost(epsilon, 0.0, self.loss(query))
 
     @classmethod
-    def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0,
-                  step: float = 1.0) -> "DiscreteLaplace":
+    def calibrate(
+        cls, query: Query, epsilon: float, delta: float = 0.0, step: float = 1.0
+    ) -> "DiscreteLaplace":
         "The smallest scale on this grid with cost at most ε."
         epsilon, steps = positive("epsilon", epsilon), _moved_steps(query, cls(1.0, step).step)
         cost = lambda b: _price_of_steps(steps, step, b)
@@ -272,6 +294,7 @@ class BinomialResponse(Mechanism):
     ε = n Δ₁ log(1 + 1/m). The query's values are whole numbers in 0..population; a release cuts
     them to that range. Source: SPPE/SPLE, Proposition 4, with its ε made exact.
     """
+
     n: int
     m: float
     population: int
@@ -293,8 +316,10 @@ class BinomialResponse(Mechanism):
         "Counts 0..n in response to counts s (..., r). NOT PRIVATE: for an analyst's simulations."
         p = self._probability(s)
         if np.isnan(p).any():
-            raise ValueError(f"counts must lie in 0..{self.population}, "
-                             f"but they range from {np.min(s)} to {np.max(s)}")
+            raise ValueError(
+                f"counts must lie in 0..{self.population}, "
+                f"but they range from {np.min(s)} to {np.max(s)}"
+            )
         return rng.binomial(self.n, p).astype(float)
 
     def log_prob(self, s_dp, s) -> np.ndarray:
@@ -328,8 +353,9 @@ class BinomialResponse(Mechanism):
         return Cost(loss.epsilon(0.0), 0.0, loss)
 
     @classmethod
-    def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0, *,
-                  n: int, population: int) -> "BinomialResponse":
+    def calibrate(
+        cls, query: Query, epsilon: float, delta: float = 0.0, *, n: int, population: int
+    ) -> "BinomialResponse":
         "The smallest m with cost at most ε, for n trials and a public population."
         start = 1 / math.expm1(positive("epsilon", epsilon) / (n * _moved_counts(query)))
         cost = lambda m: cls(n, m, population).cost(query).epsilon
@@ -344,14 +370,17 @@ class BinomialResponse(Mechanism):
         def draw(s):
             chances = [chance(int(v)) for v in np.clip(np.rint(s), 0, self.population)]
             return np.array([sum(hit(p) for _ in range(self.n)) for p in chances], float)
+
         return draw
 
 
 def _moved_counts(query: Query) -> int:
     "How far whole numbers can move in all (l1); ValueError for a query that may return fractions."
     if query.step is None or as_written(query.step).denominator != 1:
-        raise ValueError("this mechanism answers about whole numbers: state step=1 in the Query, "
-                         f"if its values are whole, not step={query.step}")
+        raise ValueError(
+            "this mechanism answers about whole numbers: state step=1 in the Query, "
+            f"if its values are whole, not step={query.step}"
+        )
     return _moved_steps(query, 1.0)
 
 # %% ../nbs/02_mechanisms.ipynb #a2bfcb6e
@@ -362,6 +391,7 @@ class RandomisedResponse(Mechanism):
     Categories are 0..categories-1.
     ε = Δ₀ log(keep (categories - 1) / (1 - keep)) (Warner 1965). A release cuts codes to the range.
     """
+
     keep: float
     categories: int = 2
 
@@ -370,8 +400,10 @@ class RandomisedResponse(Mechanism):
         if k != int(k) or k < 2:
             raise ValueError(f"categories must be a whole number of at least 2, not {k}")
         if not 1 / k < self.keep < 1:
-            raise ValueError(f"keep must lie strictly between 1/{k} (no information) "
-                             f"and 1 (no privacy), not {self.keep}")
+            raise ValueError(
+                f"keep must lie strictly between 1/{k} (no information) "
+                f"and 1 (no privacy), not {self.keep}"
+            )
 
     @property
     def _other(self) -> float:
@@ -405,8 +437,9 @@ class RandomisedResponse(Mechanism):
         return Cost(loss.epsilon(0.0), 0.0, loss)
 
     @classmethod
-    def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0,
-                  categories: int = 2) -> "RandomisedResponse":
+    def calibrate(
+        cls, query: Query, epsilon: float, delta: float = 0.0, categories: int = 2
+    ) -> "RandomisedResponse":
         "The largest probability of truth with cost at most ε."
         odds = math.exp(positive("epsilon", epsilon) / _changed_answers(query))
         start = min(odds / (odds + categories - 1), 1 - 2.0**-53)
@@ -420,14 +453,17 @@ class RandomisedResponse(Mechanism):
 
         def draw(s):
             return np.array([answer(int(v)) for v in np.clip(np.rint(s), 0, codes[-1])], float)
+
         return draw
 
 
 def _changed_answers(query: Query) -> float:
     "How many whole codes one record can change (l0); ValueError for fractions, or another norm."
     if query.norm == "l2" or query.smoothness is not None:
-        raise ValueError("RandomisedResponse needs the number of answers that one record can "
-                         f"change: state norm='l0', not a sensitivity in {query.norm}")
+        raise ValueError(
+            "RandomisedResponse needs the number of answers that one record can "
+            f"change: state norm='l0', not a sensitivity in {query.norm}"
+        )
     moved = _moved_counts(replace(query, norm="l1"))
     return query.sensitivity if query.norm == "l0" else moved
 
@@ -446,8 +482,9 @@ class _Smooth(Mechanism):
 
     s holds the values and, last, their smooth sensitivity: (..., p + 1).
     """
+
     multiplier: float
-    floor: float = 0.0   # smaller smooth sensitivities are raised to it; rejection needs it above 0
+    floor: float = 0.0  # smaller smooth sensitivities are raised to it; rejection needs it above 0
     needs_delta = True
 
     def __post_init__(self):
@@ -457,8 +494,10 @@ class _Smooth(Mechanism):
     def _split(self, s):
         s = np.asarray(s, float)
         if s.shape[-1] < 2:
-            raise ValueError(f"{type(self).__name__} needs the values and, last, their smooth "
-                             f"sensitivity; s has only {s.shape[-1]} column")
+            raise ValueError(
+                f"{type(self).__name__} needs the values and, last, their smooth "
+                f"sensitivity; s has only {s.shape[-1]} column"
+            )
         return s[..., :-1], self.multiplier * np.maximum(s[..., -1:], self.floor)
 
     def log_prob(self, s_dp, s) -> np.ndarray:
@@ -489,12 +528,16 @@ class _Smooth(Mechanism):
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "ε at this δ > 0 for a query of stated smoothness and dim = p + 1."
         if query.smoothness is None or query.dim is None or query.dim < 2:
-            raise ValueError("smooth mechanisms need a query with smoothness=ξ and dim=p+1, "
-                             "its last value being the ξ-smooth sensitivity")
+            raise ValueError(
+                "smooth mechanisms need a query with smoothness=ξ and dim=p+1, "
+                "its last value being the ξ-smooth sensitivity"
+            )
         if not 0 < delta < 1:
-            raise ValueError("smooth sensitivity is private only at some delta between 0 and 1, "
-                             f"not at {delta}; pass delta")
-        xi = query.smoothness * (1 + ALLOWANCE)   # the computed sensitivity is rounded, too
+            raise ValueError(
+                "smooth sensitivity is private only at some delta between 0 and 1, "
+                f"not at {delta}; pass delta"
+            )
+        xi = query.smoothness * (1 + ALLOWANCE)  # the computed sensitivity is rounded, too
         slide = self._move(query) / self.multiplier
         return Cost(self._slide_and_dilate(slide, xi, query.dim - 1, delta), delta)
 
@@ -504,9 +547,11 @@ class _Smooth(Mechanism):
         epsilon, cost = positive("epsilon", epsilon), lambda m: cls(m).cost(query, delta).epsilon
         if cost(math.exp(40.0)) >= epsilon:
             better = smoothness(epsilon, delta, query.dim - 1)
-            raise ValueError(f"at smoothness {query.smoothness:g} no noise gives ε = {epsilon:g}, "
-                             f"δ = {delta:g}; compute the smooth sensitivity at ξ = {better:.3g} "
-                             "or less")
+            raise ValueError(
+                f"at smoothness {query.smoothness:g} no noise gives ε = {epsilon:g}, "
+                f"δ = {delta:g}; compute the smooth sensitivity at ξ = {better:.3g} "
+                "or less"
+            )
         gap = lambda log_m: cost(math.exp(log_m)) - epsilon
         start = math.exp(optimize.brentq(gap, -40.0, 40.0, xtol=1e-14))
         return cls(loosened(start, lambda m: cost(m) <= epsilon), floor)
@@ -521,6 +566,7 @@ class SmoothLaplace(_Smooth):
 
     Source: Nissim et al. 2007; the multiplier is near 2/ε, not 1/ε.
     """
+
     _kind = "laplace"
 
     def _log_density(self, z):
@@ -545,6 +591,7 @@ class SmoothGaussian(_Smooth):
 
     Source: Nissim et al. 2007, with exact constants.
     """
+
     _kind = "gaussian"
 
     def _log_density(self, z):
@@ -565,11 +612,12 @@ class SmoothGaussian(_Smooth):
         return gaussian_epsilon(delta / 2 * math.exp(-dilate), slide) + dilate
 
 # %% ../nbs/02_mechanisms.ipynb #acd49cd8
-FARTHEST = 2.0**900   # released values are cut to within this of 0
+FARTHEST = 2.0**900  # released values are cut to within this of 0
 
 
 def _opendp():
     import opendp.prelude as dp
+
     dp.enable_features("contrib")
     return dp
 
@@ -577,9 +625,11 @@ def _opendp():
 def _vet(proved: float, claimed: float) -> None:
     "Raise RuntimeError unless the sampler's own proof is as good as the price, to its last digits."
     if not proved <= max(claimed * (1 + 2.0**-40), 1e-300):
-        raise RuntimeError(f"the sampler proves a privacy loss of {proved:.9g} where the price "
-                           f"states {claimed:.9g}: the noise is not the stated one. Nothing was "
-                           "drawn; this is a defect of the mechanism")
+        raise RuntimeError(
+            f"the sampler proves a privacy loss of {proved:.9g} where the price "
+            f"states {claimed:.9g}: the noise is not the stated one. Nothing was "
+            "drawn; this is a defect of the mechanism"
+        )
 
 # %% ../nbs/02_mechanisms.ipynb #08f5ba93
 def _noise(kind: str, scale: float, sensitivity: float, claimed: float):
@@ -599,7 +649,8 @@ def _noise(kind: str, scale: float, sensitivity: float, claimed: float):
 
     def draw(s):
         noisy = measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())
-        return np.clip(noisy, -_LARGEST, _LARGEST)   # noise may reach infinity
+        return np.clip(noisy, -_LARGEST, _LARGEST)  # noise may reach infinity
+
     return draw
 
 
@@ -609,8 +660,10 @@ _LARGEST = np.finfo(float).max
 def _discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float):
     "The private draw s (r,) -> s, rounded to the grid, plus discrete Laplace noise."
     if steps > 2**62:
-        raise ValueError(f"one record can move the values by {steps} steps of {mechanism.step:g}, "
-                         "more than the sampler can count; choose a coarser step")
+        raise ValueError(
+            f"one record can move the values by {steps} steps of {mechanism.step:g}, "
+            "more than the sampler can count; choose a coarser step"
+        )
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64)  # T=int: 32 bits
     scale = np.nextafter(mechanism.scale / mechanism.step, np.inf)
@@ -618,9 +671,10 @@ def _discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float):
     _vet(measurement.map(steps), claimed)
 
     def draw(s):
-        k = np.clip(mechanism._round(s), -2.0**62, 2.0**62)   # a public range moves nothing apart
+        k = np.clip(mechanism._round(s), -(2.0**62), 2.0**62)  # a public range moves nothing apart
         noisy = np.array(measurement([int(v) for v in k]), float)
         return np.clip(mechanism.step * noisy, -_LARGEST, _LARGEST)
+
     return draw
 
 # %% ../nbs/02_mechanisms.ipynb #5c5b74b9
@@ -629,8 +683,10 @@ def _smooth_noise(mechanism: _Smooth, p: int, move: float):
     low, high = max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p
     least, most = mechanism.multiplier * low, mechanism.multiplier * high
     if not (1e-300 <= least and most <= 1e300 and low <= high):
-        raise ValueError(f"noise of {mechanism} cannot be drawn: its scale must lie between 1e-300 "
-                         "and 1e300 for every smooth sensitivity; choose other units")
+        raise ValueError(
+            f"noise of {mechanism} cannot be drawn: its scale must lie between 1e-300 "
+            "and 1e300 for every smooth sensitivity; choose other units"
+        )
     slide = move / mechanism.multiplier
     claimed = slide if mechanism._kind == "laplace" else slide**2 / 2
 
@@ -638,7 +694,7 @@ def _smooth_noise(mechanism: _Smooth, p: int, move: float):
         scale = mechanism.multiplier * sensitivity
         return _noise(mechanism._kind, scale, move * sensitivity, claimed)
 
-    prepare(1.0)   # whatever is wrong shows here, before a record is read
+    prepare(1.0)  # whatever is wrong shows here, before a record is read
     return lambda s: prepare(float(np.clip(s[-1], low, high)))(s[:-1])
 
 # %% ../nbs/02_mechanisms.ipynb #702549dc
@@ -651,6 +707,7 @@ class Release:
     s_dp is not a vector of finite numbers, or not of the query's stated dim; TypeError for a query
     or a mechanism that is none.
     """
+
     s_dp: np.ndarray
     query: Query
     mechanism: Mechanism
@@ -662,8 +719,10 @@ class Release:
         if not isinstance(self.query, Query):
             raise TypeError(f"query must be a dpsbi.Query, not {type(self.query).__name__}")
         if isinstance(self.mechanism, type) or not hasattr(self.mechanism, "sample"):
-            raise TypeError("mechanism must have the members of dpsbi.Mechanism, at least sample; "
-                            f"{self.mechanism!r} has none, or is a class and not a mechanism")
+            raise TypeError(
+                "mechanism must have the members of dpsbi.Mechanism, at least sample; "
+                f"{self.mechanism!r} has none, or is a class and not a mechanism"
+            )
         stated = self.query.dim and self.query.dim - (self.query.smoothness is not None)
         if stated not in (None, len(s_dp)):
             raise ValueError(f"s_dp holds {len(s_dp)} values, where the query's dim makes {stated}")
@@ -677,8 +736,13 @@ class Release:
         back from the file as itself.
         """
         about = {f.name: getattr(self.query, f.name) for f in fields(Query) if f.name != "fn"}
-        state = dict(format="dpsbi.Release", version=2, s_dp=self.s_dp.tolist(), query=about,
-                     mechanism=_described(self.mechanism))
+        state = dict(
+            format="dpsbi.Release",
+            version=2,
+            s_dp=self.s_dp.tolist(),
+            query=about,
+            mechanism=_described(self.mechanism),
+        )
         write_atomically(path, json.dumps(state, indent=1).encode())
 
     @classmethod
@@ -698,15 +762,17 @@ class Release:
             query = Query(fn or identity, **state["query"])
             return cls(state["s_dp"], query, read(state["mechanism"]))
         except Exception as error:  # whatever a hostile file provokes is refused in one way
-            raise ValueError(f"{path} is not a release that this version can read "
-                             f"({type(error).__name__}: {error})") from error
+            raise ValueError(
+                f"{path} is not a release that this version can read "
+                f"({type(error).__name__}: {error})"
+            ) from error
 
 # %% ../nbs/02_mechanisms.ipynb #259968eb
 def _class_named(module: str, name: str):
     "The mechanism class that a loaded module holds under this qualified name, else None."
     found = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, "__dict__", {}).get(part)   # as it stands: no hook of a module runs
+        found = getattr(found, "__dict__", {}).get(part)  # as it stands: no hook of a module runs
     return found if isinstance(found, type) and issubclass(found, Mechanism) else None
 
 
@@ -715,16 +781,22 @@ def _described(mechanism) -> dict:
     kind = type(mechanism)
     full = f"{kind.__module__}.{kind.__qualname__}"
     if not is_dataclass(kind):
-        raise TypeError(f"{full} is not a dataclass, so its settings cannot be written to a file: "
-                        "put @dataclass(frozen=True) before the class")
+        raise TypeError(
+            f"{full} is not a dataclass, so its settings cannot be written to a file: "
+            "put @dataclass(frozen=True) before the class"
+        )
     if _class_named(kind.__module__, kind.__qualname__) is not kind:
-        raise TypeError(f"{full} does not lead back to this class (it must derive from Mechanism, "
-                        "stand at the top of its module, and not be defined a second time)")
+        raise TypeError(
+            f"{full} does not lead back to this class (it must derive from Mechanism, "
+            "stand at the top of its module, and not be defined a second time)"
+        )
     values = {f.name: _plain(getattr(mechanism, f.name)) for f in fields(kind)}
     state = dict(module=kind.__module__, name=kind.__qualname__, fields=values)
     if not _comes_back(state, mechanism):
-        raise TypeError(f"{full} would not come back from its file equal to itself: leave the "
-                        "dataclass its equality, and its fields as they are given")
+        raise TypeError(
+            f"{full} would not come back from its file equal to itself: leave the "
+            "dataclass its equality, and its fields as they are given"
+        )
     return state
 
 # %% ../nbs/02_mechanisms.ipynb #83a71646
@@ -738,8 +810,10 @@ def _plain(value):
         return dict(mechanism=_described(value))
     if isinstance(value, tuple):
         return dict(tuple=[_plain(part) for part in value])
-    raise TypeError("a mechanism's field can be written to a file if it is a number, a text, None, "
-                    f"a mechanism, or a tuple of those, not {type(value).__name__}")
+    raise TypeError(
+        "a mechanism's field can be written to a file if it is a number, a text, None, "
+        f"a mechanism, or a tuple of those, not {type(value).__name__}"
+    )
 
 # %% ../nbs/02_mechanisms.ipynb #a78574ad
 def _from_plain(value):
@@ -753,8 +827,10 @@ def _from_plain(value):
 def _mechanism_of(state: dict) -> Mechanism:
     kind = _class_named(state["module"], state["name"])
     if kind is None:
-        raise ValueError(f"its mechanism is {state['name']} of the module {state['module']}: "
-                         "import the module that defines it, then load again")
+        raise ValueError(
+            f"its mechanism is {state['name']} of the module {state['module']}: "
+            "import the module that defines it, then load again"
+        )
     return kind(**{name: _from_plain(value) for name, value in state["fields"].items()})
 
 
@@ -765,8 +841,18 @@ def _comes_back(state: dict, mechanism) -> bool:
         return False
 
 # %% ../nbs/02_mechanisms.ipynb #0d69a8c9
-_OURS = {kind.__name__: kind for kind in (Laplace, Gaussian, DiscreteLaplace, BinomialResponse,
-                                          RandomisedResponse, SmoothLaplace, SmoothGaussian)}
+_OURS = {
+    kind.__name__: kind
+    for kind in (
+        Laplace,
+        Gaussian,
+        DiscreteLaplace,
+        BinomialResponse,
+        RandomisedResponse,
+        SmoothLaplace,
+        SmoothGaussian,
+    )
+}
 
 
 def _all_mechanisms(kind=Mechanism):
@@ -781,13 +867,22 @@ def _mechanism_of_version_1(state: dict) -> Mechanism:
     kinds = [_OURS[name]] if name in _OURS else [k for k in _all_mechanisms() if k.__name__ == name]
     if len(kinds) != 1:
         found = "several have" if kinds else "none has"
-        raise ValueError(f"its mechanism is called {name!r}, a name that {found} here: import the "
-                         "module that defines it, and no other of that name, then load again")
+        raise ValueError(
+            f"its mechanism is called {name!r}, a name that {found} here: import the "
+            "module that defines it, and no other of that name, then load again"
+        )
     return kinds[0](**values)
 
 # %% ../nbs/02_mechanisms.ipynb #c78eb55b
-def release(x, query: Query, mechanism: Mechanism, ledger: Ledger, *,
-            delta: float | None = None, label: str = "release") -> Release:
+def release(
+    x,
+    query: Query,
+    mechanism: Mechanism,
+    ledger: Ledger,
+    *,
+    delta: float | None = None,
+    label: str = "release",
+) -> Release:
     """Publish a privatised query of the records x. Costs mechanism.cost(query, delta), paid first.
 
     x: one data set, as the query takes it less the batch axis. delta: for mechanisms that need one;
@@ -801,7 +896,7 @@ def release(x, query: Query, mechanism: Mechanism, ledger: Ledger, *,
     cost = _price(query, mechanism, ledger, delta)
     draw = mechanism._prepare(query)
     pay = lambda: ledger.spend(cost, label, neighbours=query.neighbours, unit=query.unit)
-    paid = None if ledger.affords(cost) else pay()   # which refuses, before x is looked at
+    paid = None if ledger.affords(cost) else pay()  # which refuses, before x is looked at
     size = query.rehearse(np.shape(x))
     paid or pay()
     with hushed():
@@ -814,12 +909,15 @@ def _check_arguments(query, mechanism, ledger) -> None:
     if not isinstance(query, Query):
         raise TypeError(f"query must be a dpsbi.Query, not {type(query).__name__}")
     if isinstance(mechanism, type) or not isinstance(mechanism, Mechanism):
-        raise TypeError("mechanism must be one of dpsbi's, with its noise, Laplace(2.0) say, "
-                        f"not {mechanism!r}")
+        raise TypeError(
+            f"mechanism must be one of dpsbi's, with its noise, Laplace(2.0) say, not {mechanism!r}"
+        )
     if not hasattr(mechanism, "_prepare"):
-        raise TypeError(f"{type(mechanism).__name__} has no private draw: it describes a release "
-                        "that somebody made, and cannot make one. Nothing was spent; use a "
-                        "mechanism of dpsbi")
+        raise TypeError(
+            f"{type(mechanism).__name__} has no private draw: it describes a release "
+            "that somebody made, and cannot make one. Nothing was spent; use a "
+            "mechanism of dpsbi"
+        )
 
 # %% ../nbs/02_mechanisms.ipynb #664ca739
 def _price(query: Query, mechanism: Mechanism, ledger: Ledger, delta: float | None) -> Cost:
@@ -828,9 +926,11 @@ def _price(query: Query, mechanism: Mechanism, ledger: Ledger, delta: float | No
         return mechanism.cost(query, 0.0 if delta is None else delta)
     loss = mechanism.loss(query)
     if loss is None or ledger.composition == "sum":
-        raise ValueError(f"the price of {type(mechanism).__name__} depends on the delta at which "
-                         "it is stated: pass delta, the part of the ledger's that this release "
-                         "may use")
+        raise ValueError(
+            f"the price of {type(mechanism).__name__} depends on the delta at which "
+            "it is stated: pass delta, the part of the ledger's that this release "
+            "may use"
+        )
     if ledger.composition == "zcdp":
         return Cost.of(loss)
     return mechanism.cost(query, ledger.budget.delta)

@@ -36,7 +36,8 @@ class Kernel:
 
     One of your own must be right to 16 roundings of its peak: so much is allowed for in a distance's error.
     """
-    peak = 1.0       # k(0)
+
+    peak = 1.0  # k(0)
     precise = False  # whether fall has a relative error of a few roundings, however small it is
 
     def fall(self, r2):
@@ -49,13 +50,16 @@ class Kernel:
 
     def draw_frequencies(self, count: int, dim: int, rng: np.random.Generator) -> np.ndarray:
         "Draws (count, dim) from the kernel's spectral density."
-        raise ValueError(f"{self!r} has no spectral density to draw random features from; "
-                         "use Gaussian, Laplace or Matern")
+        raise ValueError(
+            f"{self!r} has no spectral density to draw random features from; "
+            "use Gaussian, Laplace or Matern"
+        )
 
 
 @dataclass(frozen=True)
 class Gaussian(Kernel):
     "The kernel exp(-r²/2ℓ²). bandwidth: ℓ, in the records' unit, above 0."
+
     bandwidth: float
     precise = True
 
@@ -75,6 +79,7 @@ class Gaussian(Kernel):
 @dataclass(frozen=True)
 class Matern(Kernel):
     "The Matérn kernel of smoothness nu, one of 1/2, 3/2, 5/2. bandwidth: ℓ, in the records' unit, above 0."
+
     bandwidth: float
     nu: float = 1.5
 
@@ -93,7 +98,9 @@ class Matern(Kernel):
         return self.nu == 0.5
 
     def _scaled(self, r2):
-        return np.minimum(self.rate * np.sqrt(r2), 1e4)    # exp(-1e4) is 0 already, and inf * 0 would be NaN
+        return np.minimum(
+            self.rate * np.sqrt(r2), 1e4
+        )  # exp(-1e4) is 0 already, and inf * 0 would be NaN
 
     def __call__(self, r2):
         s = self._scaled(r2)
@@ -121,12 +128,14 @@ class Matern(Kernel):
 @dataclass(frozen=True)
 class Laplace(Matern):
     "The kernel exp(-r/ℓ). bandwidth: ℓ, in the records' unit, above 0."
+
     nu: float = field(default=0.5, init=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Energy(Kernel):
     "The kernel -r of the energy distance (Székely, Rizzo 2013); its sensitivity is finite on a bounded domain only."
+
     peak = 0.0
     precise = True
     rate, nu = 0.0, 0.5  # the limit of a Laplace kernel whose bandwidth grows without end
@@ -140,30 +149,46 @@ class Energy(Kernel):
 ESTIMATORS = ("v", "v2", "u2")
 
 
-def mmd_sensitivity(spread: float, n: int, estimator: str = "v", neighbours: str = "replace", peak: float = 1.0) -> float:
+def mmd_sensitivity(
+    spread: float, n: int, estimator: str = "v", neighbours: str = "replace", peak: float = 1.0
+) -> float:
     """The farthest that one record can move the MMD, attained for each case. spread: D = k(0) - min k on the domain; peak: k(0).
 
     n: the public number of records. estimator: "v" (unsquared), "v2", "u2" (squared). Raises ValueError for a case
     without a bound.
     """
     if estimator not in ESTIMATORS or neighbours not in NEIGHBOURS:
-        raise ValueError(f"estimator must be one of {ESTIMATORS} and neighbours one of {NEIGHBOURS}, "
-                         f"not {estimator!r}, {neighbours!r}")
+        raise ValueError(
+            f"estimator must be one of {ESTIMATORS} and neighbours one of {NEIGHBOURS}, "
+            f"not {estimator!r}, {neighbours!r}"
+        )
     if neighbours == "add-remove":
         if estimator != "v" or peak <= 0:
-            raise ValueError("when records are added or removed only the unsquared estimator ('v') of a positive definite kernel "
-                             "has a bounded sensitivity; use it, or neighbours='replace'")
+            raise ValueError(
+                "when records are added or removed only the unsquared estimator ('v') of a positive definite kernel "
+                "has a bounded sensitivity; use it, or neighbours='replace'"
+            )
         return math.sqrt(peak) / n
     if not math.isfinite(spread):
-        raise ValueError("this kernel is unbounded, so one record can move the distance without limit: give bounds=(low, high)")
+        raise ValueError(
+            "this kernel is unbounded, so one record can move the distance without limit: give bounds=(low, high)"
+        )
     if not spread > 0:
-        raise ValueError("the kernel does not tell the ends of the bounds apart: take a smaller bandwidth")
-    return {"v": math.sqrt(2 * spread) / n, "v2": (4 * n - 2) * spread / n**2, "u2": 4 * spread / n}[estimator]
+        raise ValueError(
+            "the kernel does not tell the ends of the bounds apart: take a smaller bandwidth"
+        )
+    return {
+        "v": math.sqrt(2 * spread) / n,
+        "v2": (4 * n - 2) * spread / n**2,
+        "u2": 4 * spread / n,
+    }[estimator]
 
 # %% ../nbs/07_mmd.ipynb #2f82adf9
 def _finite(values: np.ndarray, what: str) -> np.ndarray:
     if not np.isfinite(values).all():
-        raise ValueError(f"{what} must be finite, but {np.count_nonzero(~np.isfinite(values))} values are not")
+        raise ValueError(
+            f"{what} must be finite, but {np.count_nonzero(~np.isfinite(values))} values are not"
+        )
     return values
 
 
@@ -171,16 +196,20 @@ def _batch(y) -> np.ndarray:
     "Simulated data sets as floats (B, M, …)."
     y = numeric(y, "the simulated data sets")
     if y.ndim < 2:
-        raise ValueError(f"expected a batch of data sets (B, M, …), not shape {y.shape}; "
-                         "for one data set y, pass y[None]")
+        raise ValueError(
+            f"expected a batch of data sets (B, M, …), not shape {y.shape}; "
+            "for one data set y, pass y[None]"
+        )
     return y
 
 
 def _right_number(shape: tuple, n, neighbours: str) -> None:
     "ValueError for what is no data set (N, …), or has another number of records than the public n."
     if len(shape) == 0 or (neighbours == "replace" and n is not None and shape[0] != n):
-        raise ValueError(f"the sensitivity was stated for n = {n} records, but x has shape {shape}; "
-                         "make the distance with n=len(x)")
+        raise ValueError(
+            f"the sensitivity was stated for n = {n} records, but x has shape {shape}; "
+            "make the distance with n=len(x)"
+        )
 
 # %% ../nbs/07_mmd.ipynb #75f1d8fa
 class Distance:
@@ -190,6 +219,7 @@ class Distance:
     whatever the records are; and _observe(x) -> state and _compare(state, y) -> (B,), which raise nothing that
     depends on the records.
     """
+
     neighbours, unit, chunk = "replace", "record", 1 << 20
 
     @property
@@ -258,7 +288,9 @@ def _chunk_of(distance: Distance, state, y: np.ndarray) -> np.ndarray:
         return np.full(len(y), np.inf)
     if not good.all():
         y = y.copy()
-        y[~good] = y[np.argmax(good)]      # a stand-in: on some processors matrix products round by the number of rows
+        y[~good] = y[
+            np.argmax(good)
+        ]  # a stand-in: on some processors matrix products round by the number of rows
     with hushed():
         return np.where(good, distance._compare(state, y), np.inf)
 
@@ -266,6 +298,7 @@ def _chunk_of(distance: Distance, state, y: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Observed:
     "A distance with its observed side computed once: call it with batches y (B, M, …) for distances (B,)."
+
     distance: Distance
     shape: tuple = field(repr=False)
     state: Any = field(repr=False)
@@ -275,13 +308,13 @@ class Observed:
         if len(y) > 0:
             self.distance._check(self.shape, _one_finite(y))
         rows = max(1, self.distance.chunk // max(y[0].size if len(y) else 1, 1))
-        tasks = ((self.distance, self.state, y[a:a + rows]) for a in range(0, len(y), rows))
+        tasks = ((self.distance, self.state, y[a : a + rows]) for a in range(0, len(y), rows))
         with hushed():
             return np.concatenate([np.empty(0), *in_order(executor, _chunk_of, tasks)])
 
 # %% ../nbs/07_mmd.ipynb #23a8b471
-BLOCK = 1 << 14        # kernel values held at a time
-STEP = 2.0**-49        # what they are rounded to, in units of the power of two above their range
+BLOCK = 1 << 14  # kernel values held at a time
+STEP = 2.0**-49  # what they are rounded to, in units of the power of two above their range
 
 
 def _above(value: float) -> float:
@@ -300,9 +333,9 @@ def _block_total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray) -> 
     if kernel.precise and scale < 1:
         near = kernel.fall(r2) + 16 * scale
     else:
-        near = kernel(r2) + (16 * scale - kernel.peak)    # the faster way, where no digit is lost
+        near = kernel(r2) + (16 * scale - kernel.peak)  # the faster way, where no digit is lost
     total = near.size * _bits(16 * scale) - int(near.view(np.uint64).sum())
-    return (total + 2**62) % 2**64 - 2**62                # the sum wraps at 2⁶⁴, and the total lies in [0, 2⁶³]
+    return (total + 2**62) % 2**64 - 2**62  # the sum wraps at 2⁶⁴, and the total lies in [0, 2⁶³]
 
 
 def _total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray | None = None) -> int:
@@ -311,17 +344,18 @@ def _total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray | None = N
     columns = max(1, min(len(b), BLOCK))
     rows, total = BLOCK // columns, 0
     for i in range(0, len(a), rows):
-        block = a[i:i + rows]
-        if own:                                           # what lies before the diagonal block was counted, twice,
-            total += _block_total(kernel, scale, block, block)     # when its transpose was met
+        block = a[i : i + rows]
+        if own:  # what lies before the diagonal block was counted, twice,
+            total += _block_total(kernel, scale, block, block)  # when its transpose was met
         for j in range(i + rows if own else 0, len(b), columns):
-            total += (2 if own else 1) * _block_total(kernel, scale, block, b[j:j + columns])
+            total += (2 if own else 1) * _block_total(kernel, scale, block, b[j : j + columns])
     return total
 
 # %% ../nbs/07_mmd.ipynb #57e226fc
 @dataclass(frozen=True)
 class _Blocked:
     "Route 1. x (N, d), each record weighing 1/n; scale: the power of two above all drops; total: that of x with itself."
+
     kernel: Kernel
     scale: float
     x: np.ndarray
@@ -336,9 +370,14 @@ class _Blocked:
         "ρ² (B,), and the mean drop of y with itself (B,), for y (B, M, d)."
         n, m = self.n, y.shape[1]
         rho2, own = np.empty(len(y)), np.empty(len(y))
-        excess = self.kernel.peak * ((len(self.x) - n) / n) ** 2      # of the weights' sum, where records come and go
+        excess = (
+            self.kernel.peak * ((len(self.x) - n) / n) ** 2
+        )  # of the weights' sum, where records come and go
         for b, one in enumerate(y):
-            with_x, alone = _total(self.kernel, self.scale, self.x, one), _total(self.kernel, self.scale, one)
+            with_x, alone = (
+                _total(self.kernel, self.scale, self.x, one),
+                _total(self.kernel, self.scale, one),
+            )
             difference = 2 * n * m * with_x - m**2 * self.total - n**2 * alone
             rho2[b] = excess + self.scale * STEP * (difference / (n * m) ** 2)
             own[b] = self.scale * STEP * (alone / m**2)
@@ -354,17 +393,23 @@ def _blocked(kernel: Kernel, spread: float, x: np.ndarray, n: int) -> _Blocked:
 def _compiled(fn: Callable) -> Callable:
     "fn compiled by numba when it is first used; it then runs without Python's lock, so threads share the work."
     from numba import njit
+
     return njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})(fn)
 
 # %% ../nbs/07_mmd.ipynb #03f571b0
 def _chebyshev_means(y, low, width, panels, degree):
     "Mean Chebyshev polynomials T_r of y (B, M), clamped to the panels: (B, panels * degree). To be compiled."
-    means, t, even, odd = np.zeros((len(y), panels, degree)), np.empty(256), np.empty(256), np.empty(256)
+    means, t, even, odd = (
+        np.zeros((len(y), panels, degree)),
+        np.empty(256),
+        np.empty(256),
+        np.empty(256),
+    )
     for row in range(len(y)):
         start = 0
         while start < y.shape[1]:
             panel, size = -1, 0
-            while size < 256 and start + size < y.shape[1]:                  # a block of values in one panel
+            while size < 256 and start + size < y.shape[1]:  # a block of values in one panel
                 z = min(max((y[row, start + size] - low) / width, 0.0), float(panels))
                 p = min(int(z), panels - 1)
                 if size > 0 and p != panel:
@@ -382,22 +427,24 @@ def _chebyshev_means(y, low, width, panels, degree):
 
 # %% ../nbs/07_mmd.ipynb #6c077d42
 ACCURACY = 1e-13  # of ρ on a bounded line, in units of √k(0), before rounding
-PANEL = 8.0       # bandwidths
+PANEL = 8.0  # bandwidths
 
 
 def _waves(length: float, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
     "Frequencies ω (J,) and amplitudes (J,) of a Gaussian kernel of bandwidth 1, periodised around this length; eq. (2)."
-    margin = math.sqrt(2 * math.log(8 * 8 / accuracy**2))                    # e^{-margin²/2} = accuracy² / 64
+    margin = math.sqrt(2 * math.log(8 * 8 / accuracy**2))  # e^{-margin²/2} = accuracy² / 64
     period = length + margin
     omega = 2 * np.pi / period * np.arange(math.ceil(margin * period / (2 * np.pi)) + 1)
-    power = math.sqrt(2 * math.pi) / period * np.exp(-omega**2 / 2)
-    return omega, np.sqrt(np.where(omega == 0, 1, 2) * power)                # ±j together
+    power = math.sqrt(2 * math.pi) / period * np.exp(-(omega**2) / 2)
+    return omega, np.sqrt(np.where(omega == 0, 1, 2) * power)  # ±j together
 
 
 def _degree(omega: np.ndarray, amplitude: np.ndarray, half: float, accuracy: float) -> int:
     "The even number of Chebyshev terms after which the waves, on an interval of this half length, miss less than the accuracy."
     r = np.arange(2 * math.ceil(omega[-1] * half) + 120)
-    left_out = np.cumsum(2 * np.abs(special.jv(r[:, None], omega * half))[::-1], axis=0)[::-1] @ np.diag(amplitude)
+    left_out = np.cumsum(2 * np.abs(special.jv(r[:, None], omega * half))[::-1], axis=0)[
+        ::-1
+    ] @ np.diag(amplitude)
     enough = np.linalg.norm(left_out, axis=1) * 2 * math.sqrt(2) < accuracy
     return 2 * math.ceil(int(np.argmax(enough)) / 2) + 2
 
@@ -409,17 +456,26 @@ def _table(length: float, panels: int, accuracy: float = ACCURACY) -> np.ndarray
     half = length / panels / 2
     degree = _degree(omega, amplitude, half, accuracy)
     angle = np.pi * (np.arange(degree) + 0.5) / degree
-    to_coefficients = np.cos(np.outer(np.arange(degree), angle)) * np.where(np.arange(degree) == 0, 1, 2)[:, None] / degree
+    to_coefficients = (
+        np.cos(np.outer(np.arange(degree), angle))
+        * np.where(np.arange(degree) == 0, 1, 2)[:, None]
+        / degree
+    )
     centres = half * (2 * np.arange(panels) + 1)
     at_nodes = (centres[:, None] + half * np.cos(angle))[..., None] * omega
-    table = np.concatenate([to_coefficients @ (f(at_nodes) * amplitude) for f in (np.cos, np.sin)], axis=-1)
+    table = np.concatenate(
+        [to_coefficients @ (f(at_nodes) * amplitude) for f in (np.cos, np.sin)], axis=-1
+    )
     table = table.reshape(panels * degree, -1)
-    return table if panels > 1 else np.linalg.qr(table.T, mode="r").T        # |m W| needs no more columns than rows
+    return (
+        table if panels > 1 else np.linalg.qr(table.T, mode="r").T
+    )  # |m W| needs no more columns than rows
 
 # %% ../nbs/07_mmd.ipynb #71427ad7
 @dataclass(frozen=True)
 class _Waves:
     "The feature map of a Gaussian kernel on [low, low + length]: y (B, M, 1) -> means (B, K)."
+
     bandwidth: float
     low: float
     length: float
@@ -431,15 +487,21 @@ class _Waves:
     def __call__(self, y: np.ndarray) -> np.ndarray:
         table = _table(self.length / self.bandwidth, self.panels)
         if y.shape[1] == 0:
-            return np.zeros((len(y), table.shape[1]))                        # no records: the embedding is 0
+            return np.zeros((len(y), table.shape[1]))  # no records: the embedding is 0
         y = np.ascontiguousarray(y[..., 0])
-        y = np.sort(y, axis=1) if self.panels > 1 else y                     # so that a panel's values come together
-        return _compiled(_chebyshev_means)(y, self.low, self.length / self.panels, self.panels, len(table) // self.panels) @ table
+        y = np.sort(y, axis=1) if self.panels > 1 else y  # so that a panel's values come together
+        return (
+            _compiled(_chebyshev_means)(
+                y, self.low, self.length / self.panels, self.panels, len(table) // self.panels
+            )
+            @ table
+        )
 
 # %% ../nbs/07_mmd.ipynb #02215a62
 @dataclass(frozen=True)
 class _ByFeatures:
     "Route 2: a kernel with an explicit feature map of finite length. mean: μ_x (K,); own: peak - <μ_x, μ_x>."
+
     features: Callable
     mean: np.ndarray
 
@@ -462,14 +524,14 @@ def _responses(x, y, wx, wy, rate, order):
         z = x[i] if from_x else y[j]
         if s > 0:
             t = (z - here) * rate if rate > 0 else z - here
-            t = gap[s - 1] = min(t, 1e3) if rate > 0 else t                  # e^{-1000} is 0
+            t = gap[s - 1] = min(t, 1e3) if rate > 0 else t  # e^{-1000} is 0
             decay = math.exp(-t) if rate > 0 else 1.0
             q[s, 0] = decay * (q[s - 1, 0] + t * (q[s - 1, 1] + t * q[s - 1, 2]))
             q[s, 1] = decay * (q[s - 1, 1] + 2 * t * q[s - 1, 2])
             q[s, 2] = decay * q[s - 1, 2]
         q[s, order] += wx if from_x else -wy
         here, i, j = z, i + from_x, j + (not from_x)
-    gap[k - 1] = 1e3 if rate > 0 else 0.0                                    # e^{-2000} is 0: as good as infinite
+    gap[k - 1] = 1e3 if rate > 0 else 0.0  # e^{-2000} is 0: as good as infinite
     return gap, q
 
 # %% ../nbs/07_mmd.ipynb #7f3145ff
@@ -502,8 +564,11 @@ def _overlap(x, y, wx, wy, rate, order) -> float:
         return 0.0
     gap, q = _compiled(_responses)(x, y, wx, wy, rate, order)
     if rate == 0:
-        return 2 * float((q[:, 0] ** 2 * gap).sum())                         # NumPy adds in pairs: few roundings
-    integral, c2 = _compiled(_gap_integrals)(gap, order), 2.0 ** (2 * order + 1) / math.factorial(2 * order)
+        return 2 * float((q[:, 0] ** 2 * gap).sum())  # NumPy adds in pairs: few roundings
+    integral, c2 = (
+        _compiled(_gap_integrals)(gap, order),
+        2.0 ** (2 * order + 1) / math.factorial(2 * order),
+    )
     terms = q[:, 0] ** 2 * integral[:, 0]
     if order > 0:
         terms += 2 * q[:, 0] * q[:, 1] * integral[:, 1] + q[:, 1] ** 2 * integral[:, 2]
@@ -523,6 +588,7 @@ def _own(x: np.ndarray, w: float, rate: float, order: int) -> float:
 @dataclass(frozen=True)
 class _Sorted:
     "Route 3. x (N,) sorted; w: the weight of one record of x; rate, order: λ and p = ν - 1/2."
+
     x: np.ndarray
     w: float
     rate: float
@@ -537,13 +603,18 @@ class _Sorted:
         y = np.sort(y[..., 0], axis=1)
         w = 1 / y.shape[1]
         rho2 = np.array([_overlap(self.x, one, self.w, w, self.rate, self.order) for one in y])
-        own = np.array([_own(one, w, self.rate, self.order) for one in y]) if with_own else np.zeros(len(y))
+        own = (
+            np.array([_own(one, w, self.rate, self.order) for one in y])
+            if with_own
+            else np.zeros(len(y))
+        )
         return rho2, own
 
 # %% ../nbs/07_mmd.ipynb #9d684b78
 @dataclass(frozen=True)
 class FourierFeatures(Kernel):
     "The kernel mean_j cos ω_j·(u - v) of fixed, public frequencies (a tuple of D tuples of length d): random features of `base`."
+
     base: Kernel
     frequencies: tuple = field(repr=False)
 
@@ -555,12 +626,17 @@ class FourierFeatures(Kernel):
         "1 - min k, from a grid and a bound on the second derivative, on a bounded line; 2 elsewhere."
         omega = self.omega
         curvature = float((omega**2).mean())
-        step = 1e-3 / math.sqrt(curvature)                                   # misses the minimum by at most 1e-6 / 8
+        step = 1e-3 / math.sqrt(curvature)  # misses the minimum by at most 1e-6 / 8
         if omega.shape[1] > 1 or not diameter / step < 1e6:
             return 2.0
         r = np.arange(math.ceil(diameter / step) + 1) * step
-        low = min(np.cos(np.outer(piece, omega)).mean(axis=1).min() for piece in np.array_split(r, len(r) // 4096 + 1))
-        return float(min(2.0, 1 - low + step**2 / 8 * curvature))               # never above 2, whatever the bound says
+        low = min(
+            np.cos(np.outer(piece, omega)).mean(axis=1).min()
+            for piece in np.array_split(r, len(r) // 4096 + 1)
+        )
+        return float(
+            min(2.0, 1 - low + step**2 / 8 * curvature)
+        )  # never above 2, whatever the bound says
 
     def means(self, y: np.ndarray, origin=0.0) -> np.ndarray:
         "Mean features (B, 2D) of y (B, M, d), less the origin, which no distance depends on."
@@ -568,7 +644,7 @@ class FourierFeatures(Kernel):
         means, rows = np.zeros((len(y), 2 * len(omega))), max(1, BLOCK // len(omega))
         for b, one in enumerate(y):
             for i in range(0, len(one), rows):
-                angle = _angles(one[i:i + rows] - origin, omega)
+                angle = _angles(one[i : i + rows] - origin, omega)
                 means[b] += np.concatenate([np.cos(angle).sum(axis=0), np.sin(angle).sum(axis=0)])
         return means / (max(y.shape[1], 1) * math.sqrt(len(omega)))
 
@@ -577,7 +653,7 @@ def _angles(records: np.ndarray, omega: np.ndarray) -> np.ndarray:
     "ω·u (N, D), each entry a function of its own record: a matrix product may round by the place of a row."
     angle = records[:, :1] * omega[:, 0]
     for k in range(1, records.shape[1]):
-        angle += records[:, k:k + 1] * omega[:, k]
+        angle += records[:, k : k + 1] * omega[:, k]
     return np.where(np.isfinite(angle), angle, 0.0)
 
 # %% ../nbs/07_mmd.ipynb #b672d5e5
@@ -586,9 +662,15 @@ def _bounds(bounds):
     if bounds is None:
         return None
     low, high = (np.asarray(b, float) for b in bounds)
-    if low.shape != high.shape or low.ndim > 1 or not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
-        raise ValueError("bounds must be (low, high), numbers or vectors of one shape, finite, with low < high everywhere, "
-                         f"not {bounds}")
+    if (
+        low.shape != high.shape
+        or low.ndim > 1
+        or not (np.isfinite(low) & np.isfinite(high) & (low < high)).all()
+    ):
+        raise ValueError(
+            "bounds must be (low, high), numbers or vectors of one shape, finite, with low < high everywhere, "
+            f"not {bounds}"
+        )
     return tuple(b.item() if b.ndim == 0 else tuple(b.tolist()) for b in (low, high))
 
 
@@ -628,14 +710,18 @@ def _route(distance: "MMD", x: np.ndarray):
     if name == "waves":
         features = _waves_on(kernel, bounds)
     else:
-        features = partial(kernel.means, origin=np.zeros(1) if bounds is None else np.atleast_1d(bounds[0]))
+        features = partial(
+            kernel.means, origin=np.zeros(1) if bounds is None else np.atleast_1d(bounds[0])
+        )
     return _ByFeatures(features, features(x[None])[0] * (len(x) / n))
 
 # %% ../nbs/07_mmd.ipynb #716e9709
-UNIT = 2.0**-53        # one rounding
-CROWD = 5              # times the public number of records, from which on a distance under add-remove is constant
-DIMENSIONS = 64        # most numbers in a record of which neither bounds nor dim are given
-SIMULATED = 1 << 16    # records that a simulated data set may always have
+UNIT = 2.0**-53  # one rounding
+CROWD = (
+    5  # times the public number of records, from which on a distance under add-remove is constant
+)
+DIMENSIONS = 64  # most numbers in a record of which neither bounds nor dim are given
+SIMULATED = 1 << 16  # records that a simulated data set may always have
 
 
 def _most_simulated(n: int) -> int:
@@ -679,24 +765,27 @@ def _random_error(kernel: FourierFeatures, bounds, records: int) -> float:
 @dataclass(frozen=True)
 class MMD(Distance):
     "The maximum mean discrepancy of a data set of n records from each of a batch, with its sensitivity; made by mmd_distance."
+
     kernel: Kernel
     n: int
     bounds: tuple | None = None
     estimator: str = "v"
     neighbours: str = "replace"
     unit: str = "record"
-    dim: int | None = None     # numbers in a record, where no bounds say it
+    dim: int | None = None  # numbers in a record, where no bounds say it
 
     def __post_init__(self):
         least = 2 if self.estimator == "u2" else 1
         if self.n != int(self.n) or self.n < least:
-            raise ValueError(f"n must be the public number of records, a whole number of at least {least}, not {self.n}")
+            raise ValueError(
+                f"n must be the public number of records, a whole number of at least {least}, not {self.n}"
+            )
         object.__setattr__(self, "bounds", _bounds(self.bounds))
         if self.bounds is not None:
             object.__setattr__(self, "dim", int(np.size(self.bounds[0])))
         elif isinstance(self.kernel, FourierFeatures):
             object.__setattr__(self, "dim", self.kernel.omega.shape[1])
-        self.sensitivity                                                     # raises where there is none
+        self.sensitivity  # raises where there is none
 
     @property
     def spread(self) -> float:
@@ -707,7 +796,9 @@ class MMD(Distance):
     @property
     def sensitivity(self) -> float:
         "The farthest that one record can move the distance: proved, and attained."
-        return mmd_sensitivity(self.spread, int(self.n), self.estimator, self.neighbours, self.kernel.peak)
+        return mmd_sensitivity(
+            self.spread, int(self.n), self.estimator, self.neighbours, self.kernel.peak
+        )
 
     @property
     def error(self) -> float:
@@ -732,24 +823,34 @@ def _check_mmd(distance: MMD, shape: tuple, y: np.ndarray | None) -> None:
     _check_record(distance, record)
     least = 2 if distance.estimator == "u2" else 1
     if y is not None and (y.shape[2:] != record or y.shape[1] < least):
-        raise ValueError(f"the observed records have shape {record}; a batch (B, M, …) of data sets of such records "
-                         f"was expected, with M at least {least}, but y has shape {y.shape}")
+        raise ValueError(
+            f"the observed records have shape {record}; a batch (B, M, …) of data sets of such records "
+            f"was expected, with M at least {least}, but y has shape {y.shape}"
+        )
     if y is not None and y.shape[1] > _most_simulated(distance.n):
-        raise ValueError(f"the error of a distance is stated for simulated data sets of at most "
-                         f"{_most_simulated(distance.n):,} records, not {y.shape[1]:,}")
+        raise ValueError(
+            f"the error of a distance is stated for simulated data sets of at most "
+            f"{_most_simulated(distance.n):,} records, not {y.shape[1]:,}"
+        )
 
 
 def _check_record(distance: MMD, record: tuple) -> None:
     "ValueError for a record of another shape than the bounds, the features or dim say."
     if distance.bounds is not None and math.prod(record) != distance.dim:
-        raise ValueError(f"the bounds are for records of shape {np.shape(distance.bounds[0])}, but these have shape "
-                         f"{record}; vectors need vectors: bounds=([…], […])")
+        raise ValueError(
+            f"the bounds are for records of shape {np.shape(distance.bounds[0])}, but these have shape "
+            f"{record}; vectors need vectors: bounds=([…], […])"
+        )
     if distance.dim is not None and math.prod(record) != distance.dim:
-        raise ValueError(f"the distance was made for records of {distance.dim} numbers, not of shape {record}; "
-                         "give mmd_distance bounds, or dim")
+        raise ValueError(
+            f"the distance was made for records of {distance.dim} numbers, not of shape {record}; "
+            "give mmd_distance bounds, or dim"
+        )
     if not 1 <= math.prod(record) <= (distance.dim or DIMENSIONS):
-        raise ValueError(f"records must have at least one number, and of more than {DIMENSIONS} the distance must "
-                         f"know how many: give mmd_distance bounds, or dim; these have shape {record}")
+        raise ValueError(
+            f"records must have at least one number, and of more than {DIMENSIONS} the distance must "
+            f"know how many: give mmd_distance bounds, or dim; these have shape {record}"
+        )
 
 
 def _observe_mmd(distance: MMD, x: np.ndarray) -> tuple:
@@ -771,7 +872,10 @@ def _compare_mmd(distance: MMD, state: tuple, y: np.ndarray) -> np.ndarray:
     if distance.neighbours == "replace":
         return np.sqrt(rho2)
     root = math.sqrt(distance.kernel.peak)
-    least, most = min(crowd, CROWD) - 2, CROWD - 2        # equal where there are CROWD times n records, or more
+    least, most = (
+        min(crowd, CROWD) - 2,
+        CROWD - 2,
+    )  # equal where there are CROWD times n records, or more
     return np.clip(np.sqrt(rho2), least * root, most * root)
 
 # %% ../nbs/07_mmd.ipynb #bdd829e3
@@ -780,7 +884,9 @@ def _mmd_error(distance: MMD, dim: int) -> float:
     kernel, n, spread = distance.kernel, int(distance.n), distance.spread
     replace = distance.neighbours == "replace"
     share, simulated = 1 if replace else CROWD, _most_simulated(n)
-    top = math.sqrt(2 * spread) if replace else (share + 1) * math.sqrt(kernel.peak)     # the largest ρ
+    top = (
+        math.sqrt(2 * spread) if replace else (share + 1) * math.sqrt(kernel.peak)
+    )  # the largest ρ
     name = _route_name(kernel, distance.bounds, dim)
     if name == "blocked":
         own = spread * _drop_error(kernel, dim, spread)
@@ -791,18 +897,34 @@ def _mmd_error(distance: MMD, dim: int) -> float:
             root = _sorted_error(kernel, spread, share, share * n + simulated, top)
         elif name == "waves":
             waves = _waves_on(kernel, distance.bounds)
-            root = (share + 1) * _waves_error(waves.length / waves.bandwidth, waves.panels, max(share * n, simulated))
+            root = (share + 1) * _waves_error(
+                waves.length / waves.bandwidth, waves.panels, max(share * n, simulated)
+            )
         else:
             root = (share + 1) * _random_error(kernel, distance.bounds, max(share * n, simulated))
         square = root * (2 * top + root)
         own = root * (2 * max(math.sqrt(kernel.peak), top) + root)
     if distance.estimator == "v":
         return root + 8 * UNIT * top
-    return square + (2 * own if distance.estimator == "u2" else 0) + 32 * UNIT * max(spread, kernel.peak)
+    return (
+        square
+        + (2 * own if distance.estimator == "u2" else 0)
+        + 32 * UNIT * max(spread, kernel.peak)
+    )
 
 # %% ../nbs/07_mmd.ipynb #5bfd0b1c
-def mmd_distance(kernel: Kernel, n: int, bounds=None, *, estimator: str = "v", neighbours: str = "replace", unit: str = "record",
-                 features: int | None = None, dim: int | None = None, rng: np.random.Generator | None = None) -> MMD:
+def mmd_distance(
+    kernel: Kernel,
+    n: int,
+    bounds=None,
+    *,
+    estimator: str = "v",
+    neighbours: str = "replace",
+    unit: str = "record",
+    features: int | None = None,
+    dim: int | None = None,
+    rng: np.random.Generator | None = None,
+) -> MMD:
     """The maximum mean discrepancy between n confidential records and simulated data sets, with its exact sensitivity.
 
     kernel: Gaussian, Laplace, Matern or Energy of this module. n: number of records, public. bounds: (low, high), public;
@@ -813,13 +935,19 @@ def mmd_distance(kernel: Kernel, n: int, bounds=None, *, estimator: str = "v", n
     Returns an MMD, a Distance. Raises TypeError for what is no kernel, ValueError where no sensitivity is finite. Source: Park, Vinaroz, Jitkrittum (2021), Lemma 4.1, made exact.
     """
     if not isinstance(kernel, Kernel):
-        raise TypeError(f"kernel must be one of dpsbi.mmd's, such as Gaussian(bandwidth), not {type(kernel).__name__}")
+        raise TypeError(
+            f"kernel must be one of dpsbi.mmd's, such as Gaussian(bandwidth), not {type(kernel).__name__}"
+        )
     bounds = _bounds(bounds)
     if features is not None:
         if rng is None or features < 1:
-            raise ValueError("features must be at least 1, and they are drawn at random: give rng=numpy.random.default_rng(seed)")
+            raise ValueError(
+                "features must be at least 1, and they are drawn at random: give rng=numpy.random.default_rng(seed)"
+            )
         dim = dim or (1 if bounds is None else int(np.size(bounds[0])))
-        kernel = FourierFeatures(kernel, tuple(map(tuple, kernel.draw_frequencies(int(features), dim, rng).tolist())))
+        kernel = FourierFeatures(
+            kernel, tuple(map(tuple, kernel.draw_frequencies(int(features), dim, rng).tolist()))
+        )
     return MMD(kernel, n, bounds, estimator, neighbours, unit, dim)
 
 # %% ../nbs/07_mmd.ipynb #5e1a58a2
@@ -829,8 +957,10 @@ def _rehearsed(fn: Callable, *arguments):
         with hushed():
             return fn(*arguments)
     except Exception as error:
-        raise ValueError("on public stand-ins, zeros in place of the records, the distance failed with "
-                         f"{type(error).__name__}: {error}") from error
+        raise ValueError(
+            "on public stand-ins, zeros in place of the records, the distance failed with "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _quiet(fn: Callable, *arguments):
@@ -847,6 +977,7 @@ CLIPS = 16  # the most a clipped mean can be, in clips, where records come and g
 @dataclass(frozen=True)
 class ClippedMean(Distance):
     "The mean over n records of distances of their own, clipped to [0, clip]; made by clipped_mean_distance."
+
     fn: Callable
     clip: float
     n: int
@@ -856,8 +987,10 @@ class ClippedMean(Distance):
     def __post_init__(self):
         object.__setattr__(self, "clip", positive("clip", self.clip))
         if self.n != int(self.n) or self.n < 1 or self.neighbours not in NEIGHBOURS:
-            raise ValueError(f"n must be a whole number of at least 1 and neighbours one of {NEIGHBOURS}, "
-                             f"not {self.n}, {self.neighbours!r}")
+            raise ValueError(
+                f"n must be a whole number of at least 1 and neighbours one of {NEIGHBOURS}, "
+                f"not {self.n}, {self.neighbours!r}"
+            )
 
     @property
     def sensitivity(self) -> float:
@@ -882,10 +1015,12 @@ class ClippedMean(Distance):
 
     def _terms(self, x, y) -> np.ndarray:
         "fn's distances (B, N); ValueError for another shape."
-        d = np.asarray(self.fn(x.copy(), y), float)       # a copy: fn may write into it
+        d = np.asarray(self.fn(x.copy(), y), float)  # a copy: fn may write into it
         if d.shape != (len(y), len(x)):
-            raise ValueError("fn(x, y) must return one distance per data set of y and record of x, "
-                             f"({len(y)}, {len(x)}), not {d.shape}")
+            raise ValueError(
+                "fn(x, y) must return one distance per data set of y and record of x, "
+                f"({len(y)}, {len(x)}), not {d.shape}"
+            )
         return d
 
     def _observe(self, x):
@@ -895,7 +1030,7 @@ class ClippedMean(Distance):
         d = _quiet(self._terms, x, y)
         if d is None:
             return np.full(len(y), np.inf)
-        d = np.fmax(np.fmin(d, self.clip), 0)             # NaN counts as clip
+        d = np.fmax(np.fmin(d, self.clip), 0)  # NaN counts as clip
         scale = _above(self.clip)
         steps = (d + 8 * scale).view(np.int64) - _bits(8 * scale)
         total = _exact_sums(steps)
@@ -906,13 +1041,15 @@ def _exact_sums(steps: np.ndarray) -> np.ndarray:
     "Sums (B,) of integers (B, N) from 0 to 2⁴⁹, as floats, of which only the last addition rounds."
     high, low, part = np.zeros(len(steps), int), np.zeros(len(steps), int), 1 << 13
     for a in range(0, steps.shape[1], part):
-        total = steps[:, a:a + part].sum(axis=1)          # at most 2⁶²
+        total = steps[:, a : a + part].sum(axis=1)  # at most 2⁶²
         high += total >> 25
         low += total & (2**25 - 1)
     return high * 2.0**25 + low
 
 # %% ../nbs/07_mmd.ipynb #aa4b60aa
-def clipped_mean_distance(fn: Callable, clip: float, n: int, *, neighbours: str = "replace", unit: str = "record") -> ClippedMean:
+def clipped_mean_distance(
+    fn: Callable, clip: float, n: int, *, neighbours: str = "replace", unit: str = "record"
+) -> ClippedMean:
     """The mean over n records of min(fn, clip), of sensitivity clip / n.
 
     fn(x, y): distances (B, n) of each record of x (n, …) from each data set of y (B, M, …); entry (b, i) must depend on no record
@@ -923,12 +1060,16 @@ def clipped_mean_distance(fn: Callable, clip: float, n: int, *, neighbours: str 
     return ClippedMean(fn, clip, n, neighbours, unit)
 
 # %% ../nbs/07_mmd.ipynb #c19d6152
-FAR = 2.0**28  # sensitivities: a distance of user code stops there, so that its rounding stays below its stated error
+FAR = (
+    2.0**28
+)  # sensitivities: a distance of user code stops there, so that its rounding stays below its stated error
 
 
 def _stated_error(distance, error) -> None:
     "Set the error that its author states; by default 2⁻²⁰ of the sensitivity."
-    error = distance.sensitivity * 2.0**-20 if error is None else positive("error", error, zero=True)
+    error = (
+        distance.sensitivity * 2.0**-20 if error is None else positive("error", error, zero=True)
+    )
     object.__setattr__(distance, "error", error)
 
 
@@ -941,15 +1082,21 @@ def _near(d: np.ndarray, sensitivity: float) -> np.ndarray:
 @dataclass(frozen=True)
 class SummaryDistance(Distance):
     "The norm of the difference of two data sets' statistics, at most 2²⁸ sensitivities; made by summary_distance."
+
     query: Query
     error: float | None = None
 
     def __post_init__(self):
         if self.query.norm not in ("l1", "l2"):
-            raise ValueError(f"the statistics' sensitivity must be in the l1 or l2 norm, not {self.query.norm!r}")
+            raise ValueError(
+                f"the statistics' sensitivity must be in the l1 or l2 norm, not {self.query.norm!r}"
+            )
         _stated_error(self, self.error)
 
-    sensitivity = property(lambda self: self.query.sensitivity, doc="That of the statistics, by the reverse triangle inequality.")
+    sensitivity = property(
+        lambda self: self.query.sensitivity,
+        doc="That of the statistics, by the reverse triangle inequality.",
+    )
     neighbours = property(lambda self: self.query.neighbours)
     unit = property(lambda self: self.query.unit)
 
@@ -967,17 +1114,28 @@ class SummaryDistance(Distance):
     def _compare(self, state, y):
         width, s = state
         values = np.asarray(self.query(y), float)
-        if values.shape[1] != width:                    # broadcasting would change what one record can move
-            raise ValueError(f"the statistics of the simulated data sets have shape {values.shape[1:]}, those of the "
-                             f"records ({width},): they must be the same statistics")
+        if values.shape[1] != width:  # broadcasting would change what one record can move
+            raise ValueError(
+                f"the statistics of the simulated data sets have shape {values.shape[1:]}, those of the "
+                f"records ({width},): they must be the same statistics"
+            )
         if s is None:
             return np.full(len(y), np.inf)
         d = np.linalg.norm(values - s, ord=1 if self.query.norm == "l1" else 2, axis=1)
-        return _near(d, self.sensitivity)               # a statistic of y that is not finite: public, never accepted
+        return _near(
+            d, self.sensitivity
+        )  # a statistic of y that is not finite: public, never accepted
 
 # %% ../nbs/07_mmd.ipynb #2c3e5f14
-def summary_distance(statistics, sensitivity: float | None = None, *, norm: str = "l2", neighbours: str = "replace",
-                     unit: str = "record", error: float | None = None) -> SummaryDistance:
+def summary_distance(
+    statistics,
+    sensitivity: float | None = None,
+    *,
+    norm: str = "l2",
+    neighbours: str = "replace",
+    unit: str = "record",
+    error: float | None = None,
+) -> SummaryDistance:
     """The norm of the difference of summary statistics, with their sensitivity.
 
     statistics: a Query, or a function from a batch of data sets (B, *x) to (B, r) with its sensitivity, norm ("l1" or "l2"),
@@ -987,10 +1145,14 @@ def summary_distance(statistics, sensitivity: float | None = None, *, norm: str 
     """
     if isinstance(statistics, Query):
         if sensitivity is not None:
-            raise ValueError("a Query brings its own sensitivity: leave it out, or pass the query's fn")
+            raise ValueError(
+                "a Query brings its own sensitivity: leave it out, or pass the query's fn"
+            )
         return SummaryDistance(statistics, error)
     if sensitivity is None:
-        raise ValueError("give the sensitivity of the statistics: the farthest that one record can move them, in the norm")
+        raise ValueError(
+            "give the sensitivity of the statistics: the farthest that one record can move them, in the norm"
+        )
     return SummaryDistance(Query(statistics, sensitivity, norm, neighbours, unit), error)
 
 # %% ../nbs/07_mmd.ipynb #40689f91
@@ -1002,6 +1164,7 @@ class StatedDistance(Distance):
     one, for distances up to 2²⁸ sensitivities, where they stop; a claim of its author, by default 2⁻²⁰ of the
     sensitivity. NaN becomes +inf, and so does whatever fn raises on the records: no proof covers either.
     """
+
     fn: Callable
     sensitivity: float
     n: int | None = None
@@ -1010,22 +1173,26 @@ class StatedDistance(Distance):
     error: float | None = None
 
     def __post_init__(self):
-        Query(self.fn, self.sensitivity, "l1", self.neighbours, self.unit)   # the same checks
+        Query(self.fn, self.sensitivity, "l1", self.neighbours, self.unit)  # the same checks
         _stated_error(self, self.error)
 
     def _stand_ins(self, shape):
         return super()._stand_ins(shape) if self.n is None else [np.zeros((self.n, *shape[1:]))]
 
     def _check(self, shape, y=None):
-        _right_number(shape, self.n, "replace")           # an n that is stated is public, whatever comes and goes
+        _right_number(
+            shape, self.n, "replace"
+        )  # an n that is stated is public, whatever comes and goes
         if y is not None:
             for x in self._stand_ins(shape):
                 _rehearsed(self._values, x, y)
 
     def _values(self, x, y) -> np.ndarray:
-        d = np.asarray(self.fn(x.copy(), y), float)       # a copy: fn may write into it
+        d = np.asarray(self.fn(x.copy(), y), float)  # a copy: fn may write into it
         if d.shape != (len(y),):
-            raise ValueError(f"fn(x, y) must return one distance per data set of y, ({len(y)},), not {d.shape}")
+            raise ValueError(
+                f"fn(x, y) must return one distance per data set of y, ({len(y)},), not {d.shape}"
+            )
         return d
 
     def _observe(self, x):
@@ -1044,9 +1211,13 @@ def median_heuristic(y, rng: np.random.Generator, pairs: int = 100_000) -> float
     """
     y = _finite(numeric(y, "the simulated data sets"), "the simulated records")
     if y.ndim < 2 or y.shape[0] * y.shape[1] < 2:
-        raise ValueError(f"expected a batch of simulated data sets (B, M, …) with at least two records, not shape {y.shape}")
+        raise ValueError(
+            f"expected a batch of simulated data sets (B, M, …) with at least two records, not shape {y.shape}"
+        )
     records = y.reshape(y.shape[0] * y.shape[1], -1)
     i = rng.integers(len(records), size=pairs)
-    j = (i + rng.integers(1, len(records), size=pairs)) % len(records)       # never i itself
+    j = (i + rng.integers(1, len(records), size=pairs)) % len(records)  # never i itself
     median = float(np.median(np.linalg.norm(records[i] - records[j], axis=1)))
-    return positive("the median distance (most records coincide; choose a bandwidth by hand)", median)
+    return positive(
+        "the median distance (most records coincide; choose a bandwidth by hand)", median
+    )

@@ -29,6 +29,7 @@ from .privacy import identity, numeric, read_arrays, write_atomically
 @dataclass(frozen=True)
 class _Interval:
     "Maps an open interval, bounded or not, onto the line, increasing. theta (n, 1) <-> z (n, 1)."
+
     low: float
     high: float
 
@@ -74,6 +75,7 @@ class _Identity:
 @dataclass(frozen=True)
 class _Simplex:
     "Stick-breaking: k proportions (n, k) that add up to one <-> k - 1 logits (n, k - 1), centred so that equal shares are z = 0."
+
     size: int
 
     @property
@@ -81,7 +83,7 @@ class _Simplex:
         return -np.log(np.arange(self.size - 1, 0, -1.0))
 
     def forward(self, theta):
-        rest = np.cumsum(theta[:, ::-1], axis=1)[:, ::-1][:, 1:]     # what is left after each stick
+        rest = np.cumsum(theta[:, ::-1], axis=1)[:, ::-1][:, 1:]  # what is left after each stick
         with np.errstate(divide="ignore"):
             return np.log(theta[:, :-1]) - np.log(rest) - self._centre
 
@@ -100,6 +102,7 @@ class _Simplex:
 # %% ../nbs/05_model.ipynb #cc85c802
 class _Univariate:
     "One column with a continuous univariate SciPy distribution."
+
     def __init__(self, frozen):
         self.frozen, self.size, self.free = frozen, 1, 1
         self.transform = _Interval(*map(float, frozen.support()))
@@ -113,6 +116,7 @@ class _Univariate:
 
 class _Multivariate:
     "Several columns with a multivariate normal or t distribution."
+
     def __init__(self, frozen):
         self.frozen = frozen
         self.size = self.free = int(frozen.dim)
@@ -127,6 +131,7 @@ class _Multivariate:
 
 class _Dirichlet(_Multivariate):
     "Proportions that add up to one."
+
     def __init__(self, frozen):
         self.frozen, self.alpha = frozen, np.asarray(frozen.alpha, float)
         self.size, self.free = self.alpha.size, self.alpha.size - 1
@@ -134,7 +139,11 @@ class _Dirichlet(_Multivariate):
 
     def log_prob(self, theta):
         inside = (theta >= 0).all(axis=1) & (np.abs(theta.sum(axis=1) - 1) < 1e-9)
-        log_p = special.gammaln(self.alpha.sum()) - special.gammaln(self.alpha).sum() + special.xlogy(self.alpha - 1, np.abs(theta)).sum(axis=1)
+        log_p = (
+            special.gammaln(self.alpha.sum())
+            - special.gammaln(self.alpha).sum()
+            + special.xlogy(self.alpha - 1, np.abs(theta)).sum(axis=1)
+        )
         return np.where(inside, log_p, -np.inf)
 
 
@@ -144,10 +153,16 @@ def _marginal(name, frozen):
         return _Dirichlet(frozen)
     if kind in ("multivariate_normal_frozen", "multivariate_t_frozen"):
         return _Multivariate(frozen)
-    if hasattr(frozen, "support") and hasattr(frozen, "dist") and isinstance(frozen.dist, stats.rv_continuous):
+    if (
+        hasattr(frozen, "support")
+        and hasattr(frozen, "dist")
+        and isinstance(frozen.dist, stats.rv_continuous)
+    ):
         return _Univariate(frozen)
-    raise TypeError(f"the prior of {name!r} must be a frozen continuous SciPy distribution, such as scipy.stats.gamma(2), or a "
-                    f"dirichlet, multivariate_normal or multivariate_t, not {kind}")
+    raise TypeError(
+        f"the prior of {name!r} must be a frozen continuous SciPy distribution, such as scipy.stats.gamma(2), or a "
+        f"dirichlet, multivariate_normal or multivariate_t, not {kind}"
+    )
 
 # %% ../nbs/05_model.ipynb #bc236b5c
 class Prior:
@@ -159,7 +174,9 @@ class Prior:
 
     def __init__(self, **marginals):
         if not marginals:
-            raise ValueError("a prior needs at least one parameter: Prior(theta=scipy.stats.gamma(25))")
+            raise ValueError(
+                "a prior needs at least one parameter: Prior(theta=scipy.stats.gamma(25))"
+            )
         self._parts = {name: _marginal(name, frozen) for name, frozen in marginals.items()}
         self.marginals = dict(marginals)
         self._check()
@@ -172,16 +189,26 @@ class Prior:
             with np.errstate(all="ignore"):
                 try:
                     theta = part.sample(16, np.random.default_rng(0))
-                    right = np.isfinite(theta).all() and np.ptp(theta[:, 0]) > 0 and np.isfinite(part.log_prob(theta)).all()
-                except ValueError:                               # SciPy's, for a negative scale
+                    right = (
+                        np.isfinite(theta).all()
+                        and np.ptp(theta[:, 0]) > 0
+                        and np.isfinite(part.log_prob(theta)).all()
+                    )
+                except ValueError:  # SciPy's, for a negative scale
                     right = False
             if not right:
-                raise ValueError(f"the prior of {name!r} is no density: its own draws are all the same, or their log density is not finite")
+                raise ValueError(
+                    f"the prior of {name!r} is no density: its own draws are all the same, or their log density is not finite"
+                )
 
     @property
     def names(self) -> tuple[str, ...]:
         "One name per column of theta."
-        return tuple(name if part.size == 1 else f"{name}[{j}]" for name, part in self._parts.items() for j in range(part.size))
+        return tuple(
+            name if part.size == 1 else f"{name}[{j}]"
+            for name, part in self._parts.items()
+            for j in range(part.size)
+        )
 
     @property
     def dim(self) -> int:
@@ -217,19 +244,27 @@ class Prior:
 
     def to_unconstrained(self, theta) -> np.ndarray:
         "theta (n, d) to z (n, free)."
-        return np.concatenate([part.transform.forward(piece) for part, piece in self._of_theta(theta)], axis=1)
+        return np.concatenate(
+            [part.transform.forward(piece) for part, piece in self._of_theta(theta)], axis=1
+        )
 
     def from_unconstrained(self, z) -> np.ndarray:
         "z (n, free) to theta (n, d), strictly inside the support."
-        return np.concatenate([part.transform.inverse(piece) for part, piece in self._of_z(z)], axis=1)
+        return np.concatenate(
+            [part.transform.inverse(piece) for part, piece in self._of_z(z)], axis=1
+        )
 
     def log_abs_det(self, z) -> np.ndarray:
         "log |d theta / d z| at z (n, free): add it to log_prob to get the density of z."
         return sum(part.transform.log_det(piece) for part, piece in self._of_z(z))
 
     def __repr__(self):
-        about = lambda f: f.dist.name if hasattr(f, "dist") else type(f).__name__.removesuffix("_frozen")
-        return "Prior(" + ", ".join(f"{name}: {about(f)}" for name, f in self.marginals.items()) + ")"
+        about = lambda f: (
+            f.dist.name if hasattr(f, "dist") else type(f).__name__.removesuffix("_frozen")
+        )
+        return (
+            "Prior(" + ", ".join(f"{name}: {about(f)}" for name, f in self.marginals.items()) + ")"
+        )
 
 # %% ../nbs/05_model.ipynb #ef5bb160
 @dataclass(frozen=True)
@@ -240,17 +275,26 @@ class Model:
     whose query is the identity. deterministic: that the value is a function of theta alone, as for a system without noise of
     its own; a simulator that gives the same values for two generators, and does not say so, is taken to have forgotten rng.
     """
+
     prior: Prior
     simulate: Callable[[np.ndarray, np.random.Generator], np.ndarray]
     deterministic: bool = field(default=False, kw_only=True)
 
     def __post_init__(self):
-        missing = [name for name in ("names", "dim", "sample", "log_prob") if not hasattr(self.prior, name)]
+        missing = [
+            name for name in ("names", "dim", "sample", "log_prob") if not hasattr(self.prior, name)
+        ]
         if missing:
-            raise TypeError(f"prior must be a dpsbi.Prior or offer its members; {type(self.prior).__name__} lacks {', '.join(missing)}")
+            raise TypeError(
+                f"prior must be a dpsbi.Prior or offer its members; {type(self.prior).__name__} lacks {', '.join(missing)}"
+            )
         if not callable(self.simulate):
-            raise TypeError(f"simulate must be a function of (theta, rng), not {type(self.simulate).__name__}")
-        if not np.isfinite(self.prior.log_prob(self.prior.sample(16, np.random.default_rng(0)))).all():
+            raise TypeError(
+                f"simulate must be a function of (theta, rng), not {type(self.simulate).__name__}"
+            )
+        if not np.isfinite(
+            self.prior.log_prob(self.prior.sample(16, np.random.default_rng(0)))
+        ).all():
             raise ValueError("the prior's log_prob is NaN or infinite at the prior's own draws")
 
 # %% ../nbs/05_model.ipynb #0a38d2c1
@@ -263,7 +307,9 @@ def batch_sizes(n: int) -> list[int]:
     return [min(size, n - start) for start in range(0, n, size)]
 
 
-def in_order(executor: Executor | None, work: Callable, tasks: Iterator, window: int = 64) -> Iterator:
+def in_order(
+    executor: Executor | None, work: Callable, tasks: Iterator, window: int = 64
+) -> Iterator:
     """work(*task) for each task, in the tasks' order: here, or on the executor with at most `window` in flight.
 
     Closing the iterator early cancels what has not started. An exception in a worker is raised here.
@@ -290,13 +336,19 @@ def simulated(model: Model, theta: np.ndarray, rng: np.random.Generator) -> np.n
     try:
         x = np.asarray(x)
     except ValueError as error:
-        raise ValueError(f"simulate must return one array, a data set for each row of theta, but what it returned is none: {error}") from error
+        raise ValueError(
+            f"simulate must return one array, a data set for each row of theta, but what it returned is none: {error}"
+        ) from error
     if x.ndim == 0 or x.shape[0] != len(theta):
-        raise ValueError(f"simulate must return one data set per row of theta: given {theta.shape}, it returned shape {x.shape}")
+        raise ValueError(
+            f"simulate must return one data set per row of theta: given {theta.shape}, it returned shape {x.shape}"
+        )
     return x
 
 
-def query_values(model: Model, query, theta: np.ndarray, rng: np.random.Generator, dim: int | None = None) -> np.ndarray:
+def query_values(
+    model: Model, query, theta: np.ndarray, rng: np.random.Generator, dim: int | None = None
+) -> np.ndarray:
     """Simulate one batch and evaluate the query: theta (B, d) -> s (B, r).
 
     Rows where the simulation is not finite come back as NaN. ValueError for a wrong number of data sets, a wrong shape,
@@ -305,8 +357,10 @@ def query_values(model: Model, query, theta: np.ndarray, rng: np.random.Generato
     x = simulated(model, theta, rng)
     width = x.shape[1:] if query.fn is identity else query(x[:1]).shape[1:]
     if dim is not None and width not in ((dim,), (() if dim == 1 else None)):
-        raise ValueError(f"the model gives {' × '.join(map(str, width)) or 'one'} values to compare with the {dim} that were released; if it "
-                         "simulates data sets and the release was loaded from a file, load it with the query's function: Release.load(path, fn)")
+        raise ValueError(
+            f"the model gives {' × '.join(map(str, width)) or 'one'} values to compare with the {dim} that were released; if it "
+            "simulates data sets and the release was loaded from a file, load it with the query's function: Release.load(path, fn)"
+        )
     s = numeric(query(x), "the query's values")
     s[~np.isfinite(s).all(axis=1)] = np.nan
     return s
@@ -321,31 +375,49 @@ def mechanism_log_prob(release: Release, s: np.ndarray) -> np.ndarray:
     "log η(s_dp | s) for s (n, r); -inf where s is NaN: a simulation that failed cannot have been what was released."
     bad = np.isnan(s).any(axis=1)
     with np.errstate(invalid="ignore"):
-        return np.where(bad, -np.inf, release.mechanism.log_prob(release.s_dp, np.where(bad[:, None], 0.0, s)))
+        return np.where(
+            bad, -np.inf, release.mechanism.log_prob(release.s_dp, np.where(bad[:, None], 0.0, s))
+        )
 
 
 def _width(release) -> int:
     return release.s_dp.size + (release.query.smoothness is not None)
 
 
-def simulate(release: Release, model: Model, theta: np.ndarray, *, rng: np.random.Generator, executor: Executor | None = None,
-             progress: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def simulate(
+    release: Release,
+    model: Model,
+    theta: np.ndarray,
+    *,
+    rng: np.random.Generator,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
     """Simulate the query at each row of theta (n, d): values s (n, r) and log η(s_dp | s) (n,).
 
     The same for one seed whatever the executor and its workers. Simulations that are not finite are NaN, with log density -inf.
     """
     sizes = batch_sizes(len(theta))
     starts = np.cumsum([0, *sizes[:-1]])
-    tasks = ((model, release, _width(release), theta[a:a + k], child) for a, k, child in zip(starts, sizes, rng.spawn(len(sizes))))
+    tasks = (
+        (model, release, _width(release), theta[a : a + k], child)
+        for a, k, child in zip(starts, sizes, rng.spawn(len(sizes)))
+    )
     s, log_eta = np.empty((len(theta), _width(release))), np.empty(len(theta))
-    with tqdm(total=len(theta), desc="simulating", delay=2.0, disable=not progress, leave=False) as bar:
-        for a, k, (s_batch, log_eta_batch) in zip(starts, sizes, in_order(executor, _log_weight_batch, tasks)):
-            s[a:a + k], log_eta[a:a + k] = s_batch, log_eta_batch
+    with tqdm(
+        total=len(theta), desc="simulating", delay=2.0, disable=not progress, leave=False
+    ) as bar:
+        for a, k, (s_batch, log_eta_batch) in zip(
+            starts, sizes, in_order(executor, _log_weight_batch, tasks)
+        ):
+            s[a : a + k], log_eta[a : a + k] = s_batch, log_eta_batch
             bar.update(k)
     return s, log_eta
 
 # %% ../nbs/05_model.ipynb #1c6327b7
-def ignores_rng(release: Release, model: Model, theta: np.ndarray, rng: np.random.Generator) -> bool:
+def ignores_rng(
+    release: Release, model: Model, theta: np.ndarray, rng: np.random.Generator
+) -> bool:
     """Whether two generators give the same values of the query at theta (n, d), values that are not all one number.
 
     Two calls of the simulator, 2 n simulations; none, and False, for a model that says it is deterministic.
@@ -357,7 +429,9 @@ def ignores_rng(release: Release, model: Model, theta: np.ndarray, rng: np.rando
     return finite.size > 0 and np.ptp(finite) > 0 and np.array_equal(first, second, equal_nan=True)
 
 # %% ../nbs/05_model.ipynb #170c8ab2
-def private_batch(model: Model, release: Release, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def private_batch(
+    model: Model, release: Release, theta: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     "Releases simulated at theta (B, d), one for each row: (B, r); NaN where the simulation failed. NOT PRIVATE: seeded noise."
     s = query_values(model, release.query, theta, rng, _width(release))
     bad = np.isnan(s).any(axis=1)
@@ -369,18 +443,32 @@ def private_batch(model: Model, release: Release, theta: np.ndarray, rng: np.ran
 def check_generator(rng) -> None:
     "TypeError for anything but a numpy.random.Generator."
     if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng must be a numpy.random.Generator, such as numpy.random.default_rng(1), not {rng!r}")
+        raise TypeError(
+            f"rng must be a numpy.random.Generator, such as numpy.random.default_rng(1), not {rng!r}"
+        )
 
 
 def about_prior(prior) -> list:
     "What tells two priors apart, in plain values: distribution and arguments of each marginal; of a prior of one's own, the names."
+
     def values(f):
         if hasattr(f, "dist"):
-            return [np.asarray(v, float).tolist() for v in (*f.args, *(f.kwds[name] for name in sorted(f.kwds)))]
-        return {name: np.asarray(v).tolist() for name, v in sorted(vars(f).items()) if isinstance(v, (int, float, np.ndarray))}
+            return [
+                np.asarray(v, float).tolist()
+                for v in (*f.args, *(f.kwds[name] for name in sorted(f.kwds)))
+            ]
+        return {
+            name: np.asarray(v).tolist()
+            for name, v in sorted(vars(f).items())
+            if isinstance(v, (int, float, np.ndarray))
+        }
+
     if not hasattr(prior, "marginals"):
         return list(prior.names)
-    return [[name, type(f).__name__, getattr(getattr(f, "dist", None), "name", ""), values(f)] for name, f in prior.marginals.items()]
+    return [
+        [name, type(f).__name__, getattr(getattr(f, "dist", None), "name", ""), values(f)]
+        for name, f in prior.marginals.items()
+    ]
 
 
 def about_proposal(proposal) -> list | None:
@@ -388,28 +476,40 @@ def about_proposal(proposal) -> list | None:
     if proposal is None:
         return None
     theta = proposal.sample(8, np.random.default_rng(0))
-    return [type(proposal).__name__, *(f"{value:.4g}" for value in (*np.ravel(theta), *np.ravel(proposal.log_prob(theta))))]
+    return [
+        type(proposal).__name__,
+        *(f"{value:.4g}" for value in (*np.ravel(theta), *np.ravel(proposal.log_prob(theta)))),
+    ]
 
 
 def check_release(release) -> None:
     "TypeError for anything but a Release."
     if not isinstance(release, Release):
-        raise TypeError(f"release must be a dpsbi.Release, such as Release.load returns, not {type(release).__name__}")
+        raise TypeError(
+            f"release must be a dpsbi.Release, such as Release.load returns, not {type(release).__name__}"
+        )
 
 
 def seed_state(rng: np.random.Generator) -> str:
     "A fingerprint of a generator: its seed sequence, how often it has spawned, and its state."
     check_generator(rng)
     seeds = rng.bit_generator.seed_seq
-    about = dict(entropy=str(getattr(seeds, "entropy", None)), key=[int(k) for k in getattr(seeds, "spawn_key", ())],
-                 spawned=getattr(seeds, "n_children_spawned", None), state=str(rng.bit_generator.state))
+    about = dict(
+        entropy=str(getattr(seeds, "entropy", None)),
+        key=[int(k) for k in getattr(seeds, "spawn_key", ())],
+        spawned=getattr(seeds, "n_children_spawned", None),
+        state=str(rng.bit_generator.state),
+    )
     return json.dumps(about, sort_keys=True)
 
 
 def warn(message: str) -> None:
     "A UserWarning that points at the first line outside of this package: the caller's."
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dpsbi":
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] == "dpsbi"
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
 
@@ -425,8 +525,10 @@ def off_grid(release: Release) -> str:
     if not wrong.size:
         return ""
     k = int(wrong[0])
-    return (f"s_dp lies off the grid: {type(mechanism).__name__} releases multiples of its step {step:g}, and "
-            f"s_dp[{k}] = {s_dp[k]:g} is none; is the step, or the value, the published one?")
+    return (
+        f"s_dp lies off the grid: {type(mechanism).__name__} releases multiples of its step {step:g}, and "
+        f"s_dp[{k}] = {s_dp[k]:g} is none; is the step, or the value, the published one?"
+    )
 
 
 class _Found(dict):
@@ -437,12 +539,15 @@ class _Found(dict):
         self.path = path
 
     def __missing__(self, name):
-        raise ValueError(f"{self.path} is not a checkpoint that this version can read (it lacks {name!r}); remove it to start afresh")
+        raise ValueError(
+            f"{self.path} is not a checkpoint that this version can read (it lacks {name!r}); remove it to start afresh"
+        )
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     "Arrays of a run in progress, in one file at `path` (None: nowhere), with a fingerprint of what the run is."
+
     path: Path | str | None
     fingerprint: dict
 
@@ -450,8 +555,13 @@ class Checkpoint:
         "Write the arrays, atomically: a crash leaves the previous checkpoint whole."
         if self.path is not None:
             from io import BytesIO
+
             buffer = BytesIO()
-            np.savez(buffer, fingerprint=np.array(json.dumps(self.fingerprint, sort_keys=True, default=str)), **arrays)
+            np.savez(
+                buffer,
+                fingerprint=np.array(json.dumps(self.fingerprint, sort_keys=True, default=str)),
+                **arrays,
+            )
             write_atomically(self.path, buffer.getvalue())
 
     def load(self) -> dict[str, np.ndarray] | None:
@@ -467,13 +577,17 @@ class Checkpoint:
             arrays = read_arrays(data)
             found = dict(json.loads(str(arrays.pop("fingerprint"))))
         except Exception as error:
-            raise ValueError(f"{self.path} is not a checkpoint that this version can read ({type(error).__name__}: {error}); "
-                             "remove it to start afresh") from error
+            raise ValueError(
+                f"{self.path} is not a checkpoint that this version can read ({type(error).__name__}: {error}); "
+                "remove it to start afresh"
+            ) from error
         mine = json.loads(json.dumps(self.fingerprint, sort_keys=True, default=str))
         if found != mine:
             differing = [k for k in mine if found.get(k) != mine[k]]
-            raise ValueError(f"{self.path} belongs to another run (it differs in {', '.join(differing) or 'its fields'}); "
-                             "give this run a checkpoint path of its own")
+            raise ValueError(
+                f"{self.path} belongs to another run (it differs in {', '.join(differing) or 'its fields'}); "
+                "give this run a checkpoint path of its own"
+            )
         return _Found(arrays, self.path)
 
 # %% ../nbs/05_model.ipynb #d7a9c155

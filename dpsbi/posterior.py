@@ -30,11 +30,15 @@ def normalise(log_weights) -> np.ndarray:
     """
     log_weights = np.array(log_weights, float)
     if np.isnan(log_weights).any() or np.isposinf(log_weights).any():
-        raise ValueError(f"log_weights must be numbers or -inf, but {np.sum(np.isnan(log_weights))} are NaN and "
-                         f"{np.sum(np.isposinf(log_weights))} are +inf; look for 0/0 or -inf + inf where they were made")
+        raise ValueError(
+            f"log_weights must be numbers or -inf, but {np.sum(np.isnan(log_weights))} are NaN and "
+            f"{np.sum(np.isposinf(log_weights))} are +inf; look for 0/0 or -inf + inf where they were made"
+        )
     if np.all(np.isneginf(log_weights)):
-        raise ValueError("no draw has positive weight (all log_weights are -inf): "
-                         "the proposal missed the posterior altogether; widen it, or simulate more")
+        raise ValueError(
+            "no draw has positive weight (all log_weights are -inf): "
+            "the proposal missed the posterior altogether; widen it, or simulate more"
+        )
     if abs(logsumexp(log_weights)) > 1e-12:
         log_weights -= log_weights.max()
         log_weights -= logsumexp(log_weights)
@@ -79,7 +83,7 @@ def tail_index(log_weights) -> float:
         return float(_arviz().psislw(log_weights.copy())[1])
 
 # %% ../nbs/04_posterior.ipynb #7fa829ec
-BELIEVED = 0.7      # the largest Pareto k at which an average is believed
+BELIEVED = 0.7  # the largest Pareto k at which an average is believed
 
 
 def column_tails(theta: np.ndarray, log_weights: np.ndarray | None = None) -> np.ndarray:
@@ -138,11 +142,15 @@ def _draws(theta) -> np.ndarray:
     theta = np.array(theta, float, order="C")
     theta = theta[:, None] if theta.ndim == 1 else theta
     if theta.ndim != 2 or 0 in theta.shape:
-        raise ValueError(f"theta must hold at least one draw, as an array (n, d) or (n,), but it has shape {theta.shape}")
+        raise ValueError(
+            f"theta must hold at least one draw, as an array (n, d) or (n,), but it has shape {theta.shape}"
+        )
     if not np.isfinite(theta).all():
         bad = np.flatnonzero(~np.isfinite(theta).all(axis=1))
-        raise ValueError(f"theta must be finite, but {bad.size} of {len(theta)} draws hold NaN or inf, the first draw {bad[0]}; "
-                         "leave them out, or mend the method that made them")
+        raise ValueError(
+            f"theta must be finite, but {bad.size} of {len(theta)} draws hold NaN or inf, the first draw {bad[0]}; "
+            "leave them out, or mend the method that made them"
+        )
     theta.setflags(write=False)
     return theta
 
@@ -152,7 +160,9 @@ def _log_weights(log_weights, n: int) -> np.ndarray | None:
     if log_weights is None:
         return None
     if np.shape(log_weights) != (n,):
-        raise ValueError(f"log_weights must have shape ({n},), one for each draw, not {np.shape(log_weights)}")
+        raise ValueError(
+            f"log_weights must have shape ({n},), one for each draw, not {np.shape(log_weights)}"
+        )
     log_weights = normalise(log_weights)
     log_weights.setflags(write=False)
     return None if (log_weights == log_weights[0]).all() else log_weights
@@ -164,7 +174,9 @@ def _names(names, d: int) -> tuple[str, ...]:
         return tuple(f"theta[{j}]" for j in range(d))
     names = (names,) if isinstance(names, str) else tuple(names)
     if len(names) != d or len(set(names)) != d or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"names must be {d} different strings, one for each column of theta, not {names}")
+        raise ValueError(
+            f"names must be {d} different strings, one for each column of theta, not {names}"
+        )
     return names
 
 
@@ -172,16 +184,28 @@ def _info(info, n: int, weighted: bool) -> dict:
     "A copy of info, its entry chains checked against the number of draws."
     info = dict(info or {})
     chains = info.get("chains")
-    if chains is not None and (not isinstance(chains, (int, np.integer)) or chains < 1 or n % chains):
-        raise ValueError(f"info['chains'] must be a whole number that divides the {n} draws into chains of equal length, "
-                         f"but it is {chains!r}")
+    if chains is not None and (
+        not isinstance(chains, (int, np.integer)) or chains < 1 or n % chains
+    ):
+        raise ValueError(
+            f"info['chains'] must be a whole number that divides the {n} draws into chains of equal length, "
+            f"but it is {chains!r}"
+        )
     if chains is not None and weighted:
-        raise ValueError("draws of Markov chains carry equal weights: leave out log_weights, or info['chains']")
+        raise ValueError(
+            "draws of Markov chains carry equal weights: leave out log_weights, or info['chains']"
+        )
     return info
 
 # %% ../nbs/04_posterior.ipynb #a5ced13b
-MIXED = 1.01        # the largest R-hat at which chains count as one
-APPROXIMATIONS = ("sppe", "sple", "rnpe", "neural posterior", "SMC-ABC, distance")    # methods that never are exact
+MIXED = 1.01  # the largest R-hat at which chains count as one
+APPROXIMATIONS = (
+    "sppe",
+    "sple",
+    "rnpe",
+    "neural posterior",
+    "SMC-ABC, distance",
+)  # methods that never are exact
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,8 +217,9 @@ class Posterior:
     result up to Monte Carlo error, with info["reason"] where it does not. density: (n, d) -> log-density (n,), where the
     method has one (not saved). Raises ValueError for shapes that do not match, NaN, or weights that are all zero.
     """
+
     theta: np.ndarray
-    log_weights: np.ndarray | None = None    # normalised; None where all are equal
+    log_weights: np.ndarray | None = None  # normalised; None where all are equal
     names: tuple[str, ...] | None = None
     info: dict | None = None
     density: Callable[[np.ndarray], np.ndarray] | None = field(default=None, kw_only=True)
@@ -202,8 +227,12 @@ class Posterior:
     def __post_init__(self):
         theta = _draws(self.theta)
         log_weights = _log_weights(self.log_weights, len(theta))
-        checked = dict(theta=theta, log_weights=log_weights, names=_names(self.names, theta.shape[1]),
-                       info=_info(self.info, len(theta), log_weights is not None))
+        checked = dict(
+            theta=theta,
+            log_weights=log_weights,
+            names=_names(self.names, theta.shape[1]),
+            info=_info(self.info, len(theta), log_weights is not None),
+        )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -218,7 +247,11 @@ class Posterior:
     @cached_property
     def weights(self) -> np.ndarray:
         "The weights (n,), summing to one."
-        weights = np.full(len(self), 1 / len(self)) if self.log_weights is None else np.exp(self.log_weights)
+        weights = (
+            np.full(len(self), 1 / len(self))
+            if self.log_weights is None
+            else np.exp(self.log_weights)
+        )
         weights.setflags(write=False)
         return weights
 
@@ -245,7 +278,11 @@ class Posterior:
         "Whether the draws are of an approximation, whose error no number of draws shows."
         if str(self.info.get("method", "")).startswith(APPROXIMATIONS):
             return True
-        return self.info.get("exact") is False and self.log_weights is None and "chains" not in self.info
+        return (
+            self.info.get("exact") is False
+            and self.log_weights is None
+            and "chains" not in self.info
+        )
 
     @property
     def log_evidence(self) -> float | None:
@@ -273,8 +310,12 @@ class Posterior:
         "Posterior quantiles at q: (d,) for a number, (k, d) for q (k,), as `weighted_quantile`; ValueError outside [0, 1]."
         at = np.asarray(q, float)
         if at.ndim > 1 or not np.all((at >= 0) & (at <= 1)):
-            raise ValueError(f"q must be a number, or a list of numbers, between 0 and 1, not {q!r}")
-        result = weighted_quantile(self.theta, None if self.log_weights is None else self.weights, np.atleast_1d(at))
+            raise ValueError(
+                f"q must be a number, or a list of numbers, between 0 and 1, not {q!r}"
+            )
+        result = weighted_quantile(
+            self.theta, None if self.log_weights is None else self.weights, np.atleast_1d(at)
+        )
         return result if at.ndim else result[0]
 
     def interval(self, level: float = 0.95) -> np.ndarray:
@@ -296,7 +337,9 @@ class Posterior:
         if len(self) // chains < 4:
             return np.full(self.dim, float(chains))
         columns = self.theta.T.reshape(self.dim, chains, -1)
-        return np.array([_arviz().ess(c, method=method) if np.ptp(c) else chains for c in columns], float)
+        return np.array(
+            [_arviz().ess(c, method=method) if np.ptp(c) else chains for c in columns], float
+        )
 
     @cached_property
     def pareto_k(self) -> float:
@@ -310,8 +353,12 @@ class Posterior:
 
     def doubtful(self) -> list[str]:
         "What rests on a few draws, of each parameter: '' (nothing), 'sd', or 'mean' (and with it the sd)."
-        heavy = (self.tails[:, 1] > BELIEVED) | (kurtosis(self.theta, self.weights) > most_kurtosis(self.ess))
-        return ["mean" if k > BELIEVED else "sd" if sd else "" for k, sd in zip(self.tails[:, 0], heavy)]
+        heavy = (self.tails[:, 1] > BELIEVED) | (
+            kurtosis(self.theta, self.weights) > most_kurtosis(self.ess)
+        )
+        return [
+            "mean" if k > BELIEVED else "sd" if sd else "" for k, sd in zip(self.tails[:, 0], heavy)
+        ]
 
     def trust(self) -> list[str]:
         """What may be believed of each parameter: "yes"; "not the sd"; "no"; or "approximate", by a method that is.
@@ -330,7 +377,13 @@ class Posterior:
         "n draws of equal weight, by systematic resampling in random order; info keeps all but the chains."
         n = whole_number("n", n)
         info = {key: value for key, value in self.info.items() if key != "chains"}
-        return Posterior(self.theta[systematic(self.weights, int(n), rng)], None, self.names, info, density=self.density)
+        return Posterior(
+            self.theta[systematic(self.weights, int(n), rng)],
+            None,
+            self.names,
+            info,
+            density=self.density,
+        )
 
     def derive(self, **functions) -> "Posterior":
         """The posterior of functions of theta, one column each: derive(R0=lambda theta: theta[:, 0] / theta[:, 1]).
@@ -338,18 +391,26 @@ class Posterior:
         Each function maps draws (n, d) to (n,). Weights, chains and info stay, a density does not. ValueError where a value is NaN.
         """
         if not functions:
-            raise ValueError("name at least one function of theta, e.g. derive(ratio=lambda theta: theta[:, 0] / theta[:, 1])")
+            raise ValueError(
+                "name at least one function of theta, e.g. derive(ratio=lambda theta: theta[:, 0] / theta[:, 1])"
+            )
         columns = {name: np.asarray(f(self.theta), float) for name, f in functions.items()}
         for name, column in columns.items():
             if column.shape != (len(self),):
-                raise ValueError(f"{name} must map draws {self.theta.shape} to one number each, ({len(self)},), not {column.shape}")
-        return Posterior(np.stack(list(columns.values()), axis=1), self.log_weights, tuple(columns), self.info)
+                raise ValueError(
+                    f"{name} must map draws {self.theta.shape} to one number each, ({len(self)},), not {column.shape}"
+                )
+        return Posterior(
+            np.stack(list(columns.values()), axis=1), self.log_weights, tuple(columns), self.info
+        )
 
     def log_prob(self, theta) -> np.ndarray:
         "Log-density (k,) at theta (k, d), where the method has a density; else ValueError."
         if self.density is None:
-            raise ValueError("this posterior is known by its draws only: the method that made it has no density; "
-                             "plot() smooths the draws, and neural methods return a density")
+            raise ValueError(
+                "this posterior is known by its draws only: the method that made it has no density; "
+                "plot() smooths the draws, and neural methods return a density"
+            )
         theta = np.asarray(theta, float)
         theta = theta[:, None] if theta.ndim == 1 and self.dim == 1 else theta
         if theta.ndim != 2 or theta.shape[1] != self.dim:
@@ -362,6 +423,7 @@ class Posterior:
         mcse is the Monte Carlo standard error of the mean; an approximation has no such column.
         """
         import pandas
+
         columns = {"mean": self.mean(), "sd": self.std()}
         columns |= dict(zip(("2.5 %", "50 %", "97.5 %"), self.quantile([0.025, 0.5, 0.975])))
         columns |= {} if self.approximate else {"mcse": self.mcse()}
@@ -386,7 +448,9 @@ class Posterior:
             draws = self.theta[None]
         else:  # as many as they are worth, for ArviZ's error bars; always the same ones
             draws = self.resample(max(round(self.ess), 1), np.random.default_rng(0)).theta[None]
-        return _arviz().from_dict(posterior={name: draws[..., j] for j, name in enumerate(self.names)})
+        return _arviz().from_dict(
+            posterior={name: draws[..., j] for j, name in enumerate(self.names)}
+        )
 
     def save(self, path) -> None:
         "Write draws, weights, names and info (not the density) to one .npz file, atomically; TypeError where info is not plain."
@@ -410,13 +474,18 @@ def _plain(value):
     "numpy's numbers and arrays as plain ones, for JSON."
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
-    raise TypeError(f"info is saved as JSON and may hold numbers, text, lists, dicts and arrays, "
-                    f"but it holds a {type(value).__name__}: {value!r}")
+    raise TypeError(
+        f"info is saved as JSON and may hold numbers, text, lists, dicts and arrays, "
+        f"but it holds a {type(value).__name__}: {value!r}"
+    )
 
 
 def pack(posterior: Posterior) -> bytes:
     "The bytes of a posterior's file; tuples in info become lists. TypeError where info holds what JSON cannot."
-    meta = json.dumps(dict(format="dpsbi.Posterior", version=1, names=posterior.names, info=posterior.info), default=_plain)
+    meta = json.dumps(
+        dict(format="dpsbi.Posterior", version=1, names=posterior.names, info=posterior.info),
+        default=_plain,
+    )
     arrays = dict(theta=posterior.theta, meta=np.frombuffer(meta.encode(), np.uint8))
     if posterior.log_weights is not None:
         arrays["log_weights"] = posterior.log_weights
@@ -432,14 +501,20 @@ def unpack(data: bytes, source="the file") -> Posterior:
         meta = json.loads(arrays.pop("meta").tobytes())
         if (meta["format"], meta["version"]) != ("dpsbi.Posterior", 1):
             raise ValueError(f"it is a {meta['format']}, version {meta['version']}")
-        if not set(arrays) <= {"theta", "log_weights"} or any(a.dtype != np.float64 for a in arrays.values()):
+        if not set(arrays) <= {"theta", "log_weights"} or any(
+            a.dtype != np.float64 for a in arrays.values()
+        ):
             raise ValueError("its arrays are not the float64 arrays theta and log_weights")
         return Posterior(arrays["theta"], arrays.get("log_weights"), meta["names"], meta["info"])
     except Exception as error:  # whatever a hostile file may provoke, it is refused in one way
-        raise ValueError(f"{source} is not a posterior that this version can read ({type(error).__name__}: {error})") from error
+        raise ValueError(
+            f"{source} is not a posterior that this version can read ({type(error).__name__}: {error})"
+        ) from error
 
 # %% ../nbs/04_posterior.ipynb #4068886a
-MARKS = np.array([0, 0.005, 0.025, 0.25, 0.75, 0.975, 0.995, 1])    # the quantiles that a picture needs, found once
+MARKS = np.array(
+    [0, 0.005, 0.025, 0.25, 0.75, 0.975, 0.995, 1]
+)  # the quantiles that a picture needs, found once
 
 
 def _window(marks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -447,21 +522,29 @@ def _window(marks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lowest, low, high, highest = marks[[0, 1, -2, -1]]
     margin = (high - low) / 5
     low, high = np.maximum(lowest, low - margin), np.minimum(highest, high + margin)
-    pad = np.where(high > low, 0.0, 0.1 * np.maximum(np.abs(low), 1))   # a parameter that does not vary: a spike
+    pad = np.where(
+        high > low, 0.0, 0.1 * np.maximum(np.abs(low), 1)
+    )  # a parameter that does not vary: a spike
     return low - pad, high + pad
 
 
 def _bin(theta: np.ndarray, weights: np.ndarray, low, high, size: int) -> np.ndarray:
     "Linear binning: each draw (n, k) shares its weight among the 2^k nearest points of a grid (size, ..., size)."
-    index, parts = 0, {0: weights}                               # parts: offset in the flat grid -> the weights that go there
+    index, parts = 0, {0: weights}  # parts: offset in the flat grid -> the weights that go there
     for column, a, b in zip(theta.T, low, high):
         place = (column - a) / (b - a) * (size - 1)
         left = np.clip(place, 0, size - 2).astype(int)
         index, right = index * size + left, place - left
         inside = (place >= 0) & (place <= size - 1)
         shares = ((0, (1 - right) * inside), (1, right * inside))
-        parts = {offset * size + side: part * share for offset, part in parts.items() for side, share in shares}
-    grid = sum(np.bincount(index + offset, part, size ** theta.shape[1]) for offset, part in parts.items())
+        parts = {
+            offset * size + side: part * share
+            for offset, part in parts.items()
+            for side, share in shares
+        }
+    grid = sum(
+        np.bincount(index + offset, part, size ** theta.shape[1]) for offset, part in parts.items()
+    )
     return grid.reshape((size,) * theta.shape[1])
 
 # %% ../nbs/04_posterior.ipynb #93c238c0
@@ -471,26 +554,32 @@ def _kernel(theta, weights, ess: float, step: np.ndarray, marks: np.ndarray) -> 
     centred = theta - weights @ theta
     covariance = (weights[:, None] * centred).T @ centred
     sd = np.sqrt(np.diag(covariance))
-    robust = (marks[4] - marks[3]) / 1.349                       # the sd of a normal with these quartiles
+    robust = (marks[4] - marks[3]) / 1.349  # the sd of a normal with these quartiles
     shrink = np.where((robust > 0) & (robust < sd), robust / np.where(sd > 0, sd, 1), 1)
     width = (4 / (k + 2) / ess) ** (1 / (k + 4))
     covariance = width**2 * covariance * np.outer(shrink, shrink) + np.diag((step / 2) ** 2)
     reach = np.ceil(4 * np.sqrt(np.diag(covariance)) / step).astype(int)
-    offsets = np.stack(np.meshgrid(*[np.arange(-m, m + 1) * s for m, s in zip(reach, step)], indexing="ij"), axis=-1)
+    offsets = np.stack(
+        np.meshgrid(*[np.arange(-m, m + 1) * s for m, s in zip(reach, step)], indexing="ij"),
+        axis=-1,
+    )
     kernel = np.exp(-0.5 * np.einsum("...i,ij,...j", offsets, np.linalg.inv(covariance), offsets))
     return kernel / kernel.sum()
 
 # %% ../nbs/04_posterior.ipynb #d60a335b
-def smooth(theta: np.ndarray, weights: np.ndarray, ess: float, size: int, marks=None) -> tuple[list[np.ndarray], np.ndarray]:
+def smooth(
+    theta: np.ndarray, weights: np.ndarray, ess: float, size: int, marks=None
+) -> tuple[list[np.ndarray], np.ndarray]:
     "A density estimate of draws (n, k), k = 1 or 2: the k axes of a grid, and the density on it, with integral one."
-    from scipy.signal import fftconvolve    # slow to import, and needed for pictures only
+    from scipy.signal import fftconvolve  # slow to import, and needed for pictures only
+
     marks = weighted_quantile(theta, weights, MARKS) if marks is None else marks
     low, high = _window(marks)
     kernel = _kernel(theta, weights, ess, (high - low) / (size - 1), marks)
     grid = _bin(theta, weights, low, high, size)
     grid = fftconvolve(grid, kernel, "same") / fftconvolve(np.ones_like(grid), kernel, "same")
     axes = [np.linspace(a, b, size) for a, b in zip(low, high)]
-    density = np.maximum(grid, 0)                                # the transform's rounding
+    density = np.maximum(grid, 0)  # the transform's rounding
     mass = density
     for axis in reversed(axes):
         mass = np.trapezoid(mass, axis, axis=-1)
@@ -501,7 +590,9 @@ def heights(density: np.ndarray, shares) -> np.ndarray:
     "The heights above which regions of highest density hold these shares, lowest first; `density` on an equally spaced grid."
     falling = np.sort(density, axis=None)[::-1]
     held = np.cumsum(falling) / falling.sum()
-    return np.unique([falling[min(np.searchsorted(held, share), falling.size - 1)] for share in shares])
+    return np.unique(
+        [falling[min(np.searchsorted(held, share), falling.size - 1)] for share in shares]
+    )
 
 # %% ../nbs/04_posterior.ipynb #3cadd6dc
 COLOURS = ("#2b5c8a", "#d1682a", "#3f8f6b", "#8b5a9b", "#b8922c", "#7a7a7a")
@@ -512,11 +603,17 @@ def _truth(truth, names) -> np.ndarray:
     "True values (d,), NaN where unknown, from a number, an array, or a dict by name."
     if isinstance(truth, dict):
         if not set(truth) <= set(names):
-            raise ValueError(f"truth names {sorted(set(truth) - set(names))}, but the parameters are {list(names)}")
+            raise ValueError(
+                f"truth names {sorted(set(truth) - set(names))}, but the parameters are {list(names)}"
+            )
         return np.array([truth.get(name, np.nan) for name in names], float)
-    values = np.full(len(names), np.nan) if truth is None else np.atleast_1d(np.asarray(truth, float))
+    values = (
+        np.full(len(names), np.nan) if truth is None else np.atleast_1d(np.asarray(truth, float))
+    )
     if values.shape != (len(names),):
-        raise ValueError(f"truth must hold {len(names)} values, for {list(names)}, but it has shape {values.shape}")
+        raise ValueError(
+            f"truth must hold {len(names)} values, for {list(names)}, but it has shape {values.shape}"
+        )
     return values
 
 # %% ../nbs/04_posterior.ipynb #216c874c
@@ -525,23 +622,32 @@ def _cloud(other, names) -> tuple:
     if not isinstance(other, Posterior):
         raise TypeError(f"others must be posteriors, not {type(other).__name__}")
     if other.dim != len(names):
-        raise ValueError(f"others must have the parameters {list(names)}, but one has {list(other.names)}")
+        raise ValueError(
+            f"others must have the parameters {list(names)}, but one has {list(other.names)}"
+        )
     theta, counts = other.theta, other.weights > 0
     if set(other.names) == set(names):
         theta = theta[:, [other.names.index(name) for name in names]]
     weights = None if other.log_weights is None else other.weights[counts]
-    return theta[counts], other.weights[counts], other.ess, weighted_quantile(theta[counts], weights, MARKS)
+    return (
+        theta[counts],
+        other.weights[counts],
+        other.ess,
+        weighted_quantile(theta[counts], weights, MARKS),
+    )
 
 # %% ../nbs/04_posterior.ipynb #d7cd0d6a
 def _curve(ax, cloud, j, colour, first):
     "The density of parameter j; for the first posterior its 95 % interval is shaded."
     theta, weights, ess, marks = cloud
     (x,), f = smooth(theta[:, [j]], weights, ess, 512, marks[:, [j]])
-    x, f = np.r_[x[0], x, x[-1]], np.r_[0, f, 0]                 # down to zero at the ends, so that a cut shows
+    x, f = np.r_[x[0], x, x[-1]], np.r_[0, f, 0]  # down to zero at the ends, so that a cut shows
     ax.plot(x, f, color=colour, lw=1.9 if first else 1.4, zorder=3 if first else 2)
     ax.fill_between(x, f, color=colour, alpha=0.10 if first else 0.05, lw=0)
     if first:
-        ax.fill_between(x, f, where=(x >= marks[2, j]) & (x <= marks[5, j]), color=colour, alpha=0.25, lw=0)
+        ax.fill_between(
+            x, f, where=(x >= marks[2, j]) & (x <= marks[5, j]), color=colour, alpha=0.25, lw=0
+        )
 
 
 def _regions(ax, cloud, j, i, colour, first, shares):
@@ -550,8 +656,24 @@ def _regions(ax, cloud, j, i, colour, first, shares):
     (x, y), f = smooth(theta[:, [j, i]], weights, ess, 160, marks[:, [j, i]])
     levels = heights(f, shares)
     for level in levels if first else levels[:1]:
-        ax.contourf(x, y, f.T, levels=[level, 1.01 * f.max()], colors=[colour], alpha=0.25 if first else 0.10, zorder=1)
-    ax.contour(x, y, f.T, levels=levels, colors=[colour], linewidths=1.3 if first else 1.0, zorder=3 if first else 2)
+        ax.contourf(
+            x,
+            y,
+            f.T,
+            levels=[level, 1.01 * f.max()],
+            colors=[colour],
+            alpha=0.25 if first else 0.10,
+            zorder=1,
+        )
+    ax.contour(
+        x,
+        y,
+        f.T,
+        levels=levels,
+        colors=[colour],
+        linewidths=1.3 if first else 1.0,
+        zorder=3 if first else 2,
+    )
 
 # %% ../nbs/04_posterior.ipynb #3604867e
 def _limits(clouds, truth) -> np.ndarray:
@@ -565,6 +687,7 @@ def _limits(clouds, truth) -> np.ndarray:
 def _dress(ax, i, j, names, limits):
     "Axes of the panel in row i and column j: names and numbers at the left and the bottom of the figure only."
     from matplotlib.ticker import MaxNLocator
+
     d = len(names)
     ax.set_xlim(limits[j])
     ax.xaxis.set_major_locator(MaxNLocator(4, prune="both") if d > 1 else MaxNLocator(8))
@@ -577,18 +700,28 @@ def _dress(ax, i, j, names, limits):
         ax.set_ylim(limits[i])
         ax.yaxis.set_major_locator(MaxNLocator(4, prune="both"))
         ax.set_ylabel(names[i] if j == 0 else None)
-    ax.tick_params(labelsize=8, color="#999999", labelbottom=i == d - 1, labelleft=j == 0 and (i > 0 or d == 1))
+    ax.tick_params(
+        labelsize=8, color="#999999", labelbottom=i == d - 1, labelleft=j == 0 and (i > 0 or d == 1)
+    )
     ax.set_xlabel(names[j] if i == d - 1 else None)
 
 # %% ../nbs/04_posterior.ipynb #1bbb87bf
 def _legend(ax, labels, truth_label, d):
     "A legend in the empty corner (or beside the one panel), where there is more than one thing to tell apart."
     from matplotlib.lines import Line2D
+
     lines = [Line2D([], [], color=COLOURS[k % len(COLOURS)], lw=2.2) for k in range(len(labels))]
     if truth_label:
-        lines, labels = [*lines, Line2D([], [], color=INK, lw=1.2, ls=(0, (4, 2)))], [*labels, truth_label]
+        lines, labels = (
+            [*lines, Line2D([], [], color=INK, lw=1.2, ls=(0, (4, 2)))],
+            [*labels, truth_label],
+        )
     if len(labels) > 1:
-        where = dict(loc="upper left", bbox_to_anchor=(1.05, 1.0)) if d > 1 else dict(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        where = (
+            dict(loc="upper left", bbox_to_anchor=(1.05, 1.0))
+            if d > 1
+            else dict(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        )
         ax.legend(lines, labels, frameon=False, fontsize=9, **where).set_in_layout(d == 1)
 
 # %% ../nbs/04_posterior.ipynb #22e8b8a6
@@ -603,7 +736,16 @@ def _mark(ax, x, y, diagonal):
         ax.plot(x, y, "o", ms=4.5, color=INK, zorder=5)
 
 # %% ../nbs/04_posterior.ipynb #83f5204b
-def corner(posterior: Posterior, truth=None, others=(), *, label="posterior", truth_label="truth", shares=(0.5, 0.95), size=None):
+def corner(
+    posterior: Posterior,
+    truth=None,
+    others=(),
+    *,
+    label="posterior",
+    truth_label="truth",
+    shares=(0.5, 0.95),
+    size=None,
+):
     """Densities of each parameter and highest-density regions of each pair, as a matplotlib figure.
 
     truth: values (d,), or a dict by name. others: posteriors to lay over it, a dict by label or a sequence.
@@ -611,8 +753,13 @@ def corner(posterior: Posterior, truth=None, others=(), *, label="posterior", tr
     ValueError for other parameters than the posterior's.
     """
     import matplotlib.pyplot as plt
+
     names, d = posterior.names, posterior.dim
-    others = others if isinstance(others, dict) else {f"other {k + 1}": other for k, other in enumerate(others)}
+    others = (
+        others
+        if isinstance(others, dict)
+        else {f"other {k + 1}": other for k, other in enumerate(others)}
+    )
     truth, drawn = _truth(truth, names), {label: posterior} | others
     clouds = [_cloud(other, names) for other in drawn.values()]
     limits, size = _limits(clouds, truth), size or (2.1 if d > 1 else 3.0)
@@ -624,11 +771,15 @@ def corner(posterior: Posterior, truth=None, others=(), *, label="posterior", tr
             continue
         for k, cloud in enumerate(clouds):
             colour, first = COLOURS[k % len(COLOURS)], k == 0
-            _curve(ax, cloud, j, colour, first) if i == j else _regions(ax, cloud, j, i, colour, first, shares)
+            _curve(ax, cloud, j, colour, first) if i == j else _regions(
+                ax, cloud, j, i, colour, first, shares
+            )
         _mark(ax, truth[j], truth[i], i == j)
         _dress(ax, i, j, names, limits)
     labels = [name + " (approximate)" * other.approximate for name, other in drawn.items()]
     _legend(axes[0, 0], labels, truth_label if np.isfinite(truth).any() else None, d)
     if posterior.exact is False:
-        axes[0, 0].set_title("an approximation" if posterior.approximate else "not exact", loc="left", fontsize=9)
+        axes[0, 0].set_title(
+            "an approximation" if posterior.approximate else "not exact", loc="left", fontsize=9
+        )
     return fig

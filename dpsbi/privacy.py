@@ -30,7 +30,9 @@ def positive(name: str, value, zero: bool = False) -> float:
     "`value` as a finite float above zero (or at zero, with `zero`), else a ValueError naming it."
     value = float(value)
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise ValueError(f"{name} must be a finite number {'at least' if zero else 'above'} 0, not {value}")
+        raise ValueError(
+            f"{name} must be a finite number {'at least' if zero else 'above'} 0, not {value}"
+        )
     return value
 
 
@@ -49,9 +51,13 @@ def whole_number(name: str, value, least: int = 1, most: int | None = 10**8) -> 
     except TypeError:
         n = None
     if n is None or isinstance(value, bool) or n < least:
-        raise ValueError(f"{name} must be a whole number (an int) of at least {least}, not {value!r}")
+        raise ValueError(
+            f"{name} must be a whole number (an int) of at least {least}, not {value!r}"
+        )
     if most is not None and n > most:
-        raise ValueError(f"{name} must be at most {most:,}, more than which memory does not hold, not {n:,}")
+        raise ValueError(
+            f"{name} must be at most {most:,}, more than which memory does not hold, not {n:,}"
+        )
     return n
 
 # %% ../nbs/00_privacy.ipynb #a17a7372
@@ -63,19 +69,22 @@ class Query:
     the query's values on neighbouring data sets, in `norm`; a claim to be proved beside `fn`.
     Raises ValueError for a sensitivity, norm or neighbour relation that makes no sense.
     """
+
     fn: Callable[[np.ndarray], np.ndarray]
     sensitivity: float
     norm: str = "l1"
     neighbours: str = "replace"
-    unit: str = "record"        # what one record is: whom the guarantee protects
-    step: float | None = None   # the values are multiples of this (1 for counts); None: real numbers
-    dim: int | None = None      # r, where known beforehand
+    unit: str = "record"  # what one record is: whom the guarantee protects
+    step: float | None = None  # the values are multiples of this (1 for counts); None: real numbers
+    dim: int | None = None  # r, where known beforehand
     smoothness: float | None = None  # ξ, where the last value is a ξ-smooth sensitivity
 
     def __post_init__(self):
         if not callable(self.fn):
-            raise TypeError("fn must be a function from a batch of data sets (B, *x) to values (B, r), "
-                            f"not {type(self.fn).__name__}")
+            raise TypeError(
+                "fn must be a function from a batch of data sets (B, *x) to values (B, r), "
+                f"not {type(self.fn).__name__}"
+            )
         # smooth sensitivity serves queries without a global bound
         if self.smoothness is None or self.sensitivity != math.inf:
             object.__setattr__(self, "sensitivity", positive("sensitivity", self.sensitivity))
@@ -93,14 +102,20 @@ class Query:
         "The query's values (B, r) on a batch of data sets x (B, *x); ValueError for another shape."
         x = np.asarray(x)
         if x.ndim == 0:
-            raise ValueError("a query takes a batch of data sets (B, *x); for one data set x, call it with x[None]")
+            raise ValueError(
+                "a query takes a batch of data sets (B, *x); for one data set x, call it with x[None]"
+            )
         s = np.asarray(self.fn(x))
         if s.ndim != 2 or s.shape[0] != x.shape[0]:
-            raise ValueError(f"the query must map a batch of {x.shape[0]} data sets to shape ({x.shape[0]}, r), "
-                             f"but it returned shape {s.shape}; did it reduce over the batch axis?")
+            raise ValueError(
+                f"the query must map a batch of {x.shape[0]} data sets to shape ({x.shape[0]}, r), "
+                f"but it returned shape {s.shape}; did it reduce over the batch axis?"
+            )
         if self.dim not in (None, s.shape[1]):
-            raise ValueError(f"the query returned {s.shape[1]} values for each data set, "
-                             f"where it states dim={self.dim}")
+            raise ValueError(
+                f"the query returned {s.shape[1]} values for each data set, "
+                f"where it states dim={self.dim}"
+            )
         return s
 
     def rehearse(self, shape) -> int:
@@ -125,7 +140,7 @@ def identity(s: np.ndarray) -> np.ndarray:
     return s[:, None] if s.ndim == 1 else s
 
 
-identity.takes_values = True   # x is a vector of values, and its first axis does not count records
+identity.takes_values = True  # x is a vector of values, and its first axis does not count records
 
 # %% ../nbs/00_privacy.ipynb #b9fb7ead
 def _finite_number(entry) -> float:
@@ -151,7 +166,7 @@ def as_records(x) -> np.ndarray:
     a ragged list: the shape of one record is public, and must be one.
     """
     with hushed():
-        np.shape(x)                                       # refuses a ragged list
+        np.shape(x)  # refuses a ragged list
         # a list as it is: in an array with a text beside it, True would become "True"
         x = np.asarray(x) if hasattr(x, "__array__") else np.array(x, dtype=object)
         if x.dtype.kind in "fiub":
@@ -179,14 +194,18 @@ def _rehearse(query: Query, shape: tuple[int, ...]) -> int:
             with hushed():
                 sizes.add(query(x).shape[1])
         except Exception as error:
-            raise ValueError(f"the query fails on {x.shape[1] if x.ndim > 1 else 1} records that are all 0 "
-                             f"({type(error).__name__}: {error}); it must be defined on every data "
-                             "set. Nothing was spent") from error
+            raise ValueError(
+                f"the query fails on {x.shape[1] if x.ndim > 1 else 1} records that are all 0 "
+                f"({type(error).__name__}: {error}); it must be defined on every data "
+                "set. Nothing was spent"
+            ) from error
     if len(sizes) > 1:
-        raise ValueError("the number of values changes with the number of records, which is "
-                         "confidential when records are added or removed. If x is the query's "
-                         "value already, use dpsbi.privacy.identity as fn; if it is a vector of "
-                         "statistics, set fn.takes_values = True. Nothing was spent")
+        raise ValueError(
+            "the number of values changes with the number of records, which is "
+            "confidential when records are added or removed. If x is the query's "
+            "value already, use dpsbi.privacy.identity as fn; if it is a vector of "
+            "statistics, set fn.takes_values = True. Nothing was spent"
+        )
     return sizes.pop()
 
 

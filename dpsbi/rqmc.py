@@ -29,7 +29,7 @@ def _generating_vector(n: int, dim: int) -> tuple[int, ...]:
     "The component-by-component generating vector of an n-point lattice, for P2 with product weights 1/dim."
     k, x = np.arange(n // 2 + 1), np.arange(n) / n
     omega = 2 * np.pi**2 * (x * x - x + 1 / 6) / dim
-    product = np.where((k == 0) | (2 * k == n), 1.0, 2.0)          # k and n - k give the same term
+    product = np.where((k == 0) | (2 * k == n), 1.0, 2.0)  # k and n - k give the same term
     candidates = np.array([z for z in range(1, max(n // 2, 1) + 1) if math.gcd(z, n) == 1])
     candidates = candidates[:: max(1, candidates.size * k.size >> 25)]
     vector = [1]
@@ -43,7 +43,9 @@ def _generating_vector(n: int, dim: int) -> tuple[int, ...]:
 def _base(n: int, dim: int, rng: np.random.Generator, kind: str) -> np.ndarray:
     "The base set (n, dim) as 52-bit integers; for Sobol with fresh scrambled matrices."
     if kind == "sobol":
-        net = qmc.Sobol(dim, scramble=True, bits=BITS, rng=rng).random_base2(int(n).bit_length() - 1)
+        net = qmc.Sobol(dim, scramble=True, bits=BITS, rng=rng).random_base2(
+            int(n).bit_length() - 1
+        )
     else:
         net = np.outer(np.arange(n), _generating_vector(n, dim)) % n / n
     return (net * 2.0**BITS).astype(np.uint64)
@@ -53,7 +55,10 @@ def _point_sets(sets: int, n: int, dim: int, rng: np.random.Generator, kind: str
     "(sets, n, dim) points in (0, 1): one base set, an independent shift for each of the sets."
     if kind == "mc":
         return _inside(rng.integers(2**BITS, size=(sets, n, dim), dtype=np.uint64))
-    base, shift = _base(n, dim, rng, kind), rng.integers(2**BITS, size=(sets, 1, dim), dtype=np.uint64)
+    base, shift = (
+        _base(n, dim, rng, kind),
+        rng.integers(2**BITS, size=(sets, 1, dim), dtype=np.uint64),
+    )
     moved = base ^ shift if kind == "sobol" else (base + shift) & np.uint64(2**BITS - 1)
     return _inside(moved)
 
@@ -64,11 +69,15 @@ def _check(n, dim, rng, kind) -> None:
     for name, value in (("the number of points", n), ("the dimension", dim)):
         whole_number(name, value, most=None)
     if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"rng must be a numpy Generator, such as np.random.default_rng(seed), not {type(rng).__name__}")
+        raise TypeError(
+            f"rng must be a numpy Generator, such as np.random.default_rng(seed), not {type(rng).__name__}"
+        )
     if kind == "sobol" and n & (n - 1):
         below = 1 << (int(n).bit_length() - 1)
-        raise ValueError(f"a Sobol net is balanced only for a power of two, not for {n} points: "
-                         f"take {below} or {2 * below}, or kind='lattice', which serves any number")
+        raise ValueError(
+            f"a Sobol net is balanced only for a power of two, not for {n} points: "
+            f"take {below} or {2 * below}, or kind='lattice', which serves any number"
+        )
 
 
 def points(n: int, dim: int, rng: np.random.Generator, kind: str = "sobol") -> np.ndarray:
@@ -81,7 +90,9 @@ def points(n: int, dim: int, rng: np.random.Generator, kind: str = "sobol") -> n
     return _point_sets(1, int(n), int(dim), rng, kind)[0]
 
 # %% ../nbs/06_rqmc.ipynb #2ff809f8
-def noise_draws(mechanism, s, draws: int, rng: np.random.Generator, kind: str = "sobol") -> np.ndarray:
+def noise_draws(
+    mechanism, s, draws: int, rng: np.random.Generator, kind: str = "sobol"
+) -> np.ndarray:
     """Releases (B, draws, r) of B simulated query values s (B, r), each simulation with its own randomised point set.
 
     mechanism: anything with .transform(u, s), the inverse CDF, where u may be one number; one that has only .sample(s, rng) gives
@@ -92,17 +103,23 @@ def noise_draws(mechanism, s, draws: int, rng: np.random.Generator, kind: str = 
     """
     s = np.asarray(s)
     if s.ndim != 2:
-        raise ValueError(f"s must hold the query's values on a batch of simulations (B, r), not {s.shape}; for one, use s[None]")
+        raise ValueError(
+            f"s must hold the query's values on a batch of simulations (B, r), not {s.shape}; for one, use s[None]"
+        )
     if len(s) == 0:
         raise ValueError("s holds no simulation; draw at least one")
     if not hasattr(mechanism, "transform"):
         return mechanism.sample(np.repeat(s[:, None, :], draws, axis=1), rng)
-    dim = np.shape(mechanism.transform(0.5, s[:1]))[-1]            # r, but r - 1 where the last value of s is a sensitivity
+    dim = np.shape(mechanism.transform(0.5, s[:1]))[
+        -1
+    ]  # r, but r - 1 where the last value of s is a sensitivity
     _check(draws, dim, rng, kind)
     return mechanism.transform(_point_sets(len(s), int(draws), dim, rng, kind), s[:, None, :])
 
 # %% ../nbs/06_rqmc.ipynb #e181c2b2
-def nested_estimate(g, mechanism, s, draws: int, rng: np.random.Generator, kind: str = "sobol") -> np.ndarray:
+def nested_estimate(
+    g, mechanism, s, draws: int, rng: np.random.Generator, kind: str = "sobol"
+) -> np.ndarray:
     """Unbiased estimates (B,) of the mean of g over the privacy noise, one for each of B simulated query values s (B, r).
 
     g: releases (B, draws, r) -> values (B, draws); whatever else it needs (θ, a network) it closes over.
@@ -111,8 +128,10 @@ def nested_estimate(g, mechanism, s, draws: int, rng: np.random.Generator, kind:
     s_dp = noise_draws(mechanism, s, draws, rng, kind)
     value = np.asarray(g(s_dp))
     if value.shape != s_dp.shape[:2]:
-        raise ValueError(f"g must map releases {s_dp.shape} to one value for each, {s_dp.shape[:2]}, "
-                         f"but it returned {value.shape}; did it reduce over the last axis?")
+        raise ValueError(
+            f"g must map releases {s_dp.shape} to one value for each, {s_dp.shape[:2]}, "
+            f"but it returned {value.shape}; did it reduce over the last axis?"
+        )
     return value.mean(axis=1)
 
 # %% ../nbs/06_rqmc.ipynb #d4f7e52e
@@ -123,6 +142,8 @@ def replicated(estimator, replicates: int, rng: np.random.Generator):
     the estimator's shape. Raises ValueError for fewer than 2 replicates, which have no standard error.
     """
     if replicates < 2:
-        raise ValueError(f"a standard error needs at least 2 replicates, not {replicates}; 10 to 30 are usual")
+        raise ValueError(
+            f"a standard error needs at least 2 replicates, not {replicates}; 10 to 30 are usual"
+        )
     values = np.array([estimator(child) for child in rng.spawn(replicates)])
     return values.mean(axis=0), values.std(axis=0, ddof=1) / math.sqrt(replicates)

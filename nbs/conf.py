@@ -2,6 +2,7 @@
 
 Nothing here lists a notebook: the contents follow from the folders, the reference from each notebook's `default_exp`.
 """
+
 import ast
 import json
 import re
@@ -25,14 +26,22 @@ root_doc = "index"
 include_patterns = ["**.ipynb", "_api/**"]
 exclude_patterns = ["_build", "_static", "**/.ipynb_checkpoints"]
 smartquotes = False
-suppress_warnings = ["myst.header", "ref.python"]  # a heading that skips a level; a type's name that two modules share
+suppress_warnings = [
+    "myst.header",
+    "ref.python",
+]  # a heading that skips a level; a type's name that two modules share
 
 nb_execution_mode = "off"
 nb_merge_streams = True
 nb_render_markdown_format = "myst"  # formulas in Markdown outputs too
 nb_ipywidgets_js = {}  # the default fetches scripts from a CDN
 myst_enable_extensions = ["amsmath", "dollarmath", "html_image"]
-myst_disable_syntax = ["myst_block_break", "myst_line_comment", "myst_target", "myst_role"]  # as Jupyter shows it
+myst_disable_syntax = [
+    "myst_block_break",
+    "myst_line_comment",
+    "myst_target",
+    "myst_role",
+]  # as Jupyter shows it
 myst_dmath_double_inline = True
 myst_heading_anchors = 4
 
@@ -60,7 +69,11 @@ FLOORS = {
     "For the analyst": ["analyst/*.ipynb"],
     "Checks": ["checks/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
-    "Reading": ["errata.ipynb", "benchmarks.ipynb", "**/*.ipynb"],  # and whatever no floor has claimed
+    "Reading": [
+        "errata.ipynb",
+        "benchmarks.ipynb",
+        "**/*.ipynb",
+    ],  # and whatever no floor has claimed
 }
 
 
@@ -78,7 +91,18 @@ def contents(nbs: Path = NBS) -> dict[str, list[str]]:
 
 def toctree(names: list[str], caption: str = "") -> str:
     "A hidden table of contents; `glob` makes Sphinx look again when a notebook comes or goes."
-    return "\n".join(["```{toctree}", ":hidden:", ":glob:", f":caption: {caption}" if caption else "", "", *names, "```", ""])
+    return "\n".join(
+        [
+            "```{toctree}",
+            ":hidden:",
+            ":glob:",
+            f":caption: {caption}" if caption else "",
+            "",
+            *names,
+            "```",
+            "",
+        ]
+    )
 
 
 # ---- notebooks: nbdev's directives steer the page and then go
@@ -90,7 +114,7 @@ def directives(source: str) -> tuple[list[str], str]:
     found = []
     while match := DIRECTIVE.match(source := source.lstrip("\n")):
         found.append(match[1].strip())
-        source = source[match.end():]
+        source = source[match.end() :]
     return found, source
 
 
@@ -103,19 +127,35 @@ def tidy(nb: dict, replace_default_exp=lambda module: None) -> dict:
     "The notebook as a reader wants it: no directives, no hidden cells; exported cells are tagged for the style sheet."
     cells = []
     for cell in nb["cells"]:
-        found, source = directives("".join(cell["source"])) if cell["cell_type"] == "code" else ([], "".join(cell["source"]))
+        found, source = (
+            directives("".join(cell["source"]))
+            if cell["cell_type"] == "code"
+            else ([], "".join(cell["source"]))
+        )
         for module in (d.split()[1] for d in found if d.startswith("default_exp ")):
             if note := replace_default_exp(module):
                 cells.append(markdown(note, "reference"))
-        if {"hide", "include: false", "include:false"} & set(found) or (cell["cell_type"] == "code" and not source.strip()):
+        if {"hide", "include: false", "include:false"} & set(found) or (
+            cell["cell_type"] == "code" and not source.strip()
+        ):
             continue
         words = {d.replace(":", " ").split()[0] for d in found if d}
-        tags = [tag for tag, names in {"export": {"export", "exports", "exporti"},
-                                       "remove-input": {"hide_input", "echo"},
-                                       "remove-output": {"hide_output", "output"}}.items() if words & names]
+        tags = [
+            tag
+            for tag, names in {
+                "export": {"export", "exports", "exporti"},
+                "remove-input": {"hide_input", "echo"},
+                "remove-output": {"hide_output", "output"},
+            }.items()
+            if words & names
+        ]
         metadata = cell["metadata"] | {"tags": [*cell["metadata"].get("tags", []), *tags]}
         cells.append(cell | {"source": source, "metadata": metadata})
-    return nb | {"cells": cells, "metadata": nb["metadata"] | {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}}
+    return nb | {
+        "cells": cells,
+        "metadata": nb["metadata"]
+        | {"language_info": {"name": "python", "pygments_lexer": "ipython3"}},
+    }
 
 
 def read_notebook(app, docname, text):
@@ -143,7 +183,9 @@ def modules(nbs: Path = NBS) -> dict[str, list[tuple[str, str, Path]]]:
     for caption, names in contents(nbs).items():
         for name in names:
             for cell in json.loads((nbs / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
-                for directive in directives("".join(cell["source"]))[0] if cell["cell_type"] == "code" else ():
+                for directive in (
+                    directives("".join(cell["source"]))[0] if cell["cell_type"] == "code" else ()
+                ):
                     if directive.startswith("default_exp "):
                         module = f"{settings['lib_name']}.{directive.split()[1]}"
                         file = nbs.parent / (module.replace(".", "/") + ".py")
@@ -154,16 +196,25 @@ def modules(nbs: Path = NBS) -> dict[str, list[tuple[str, str, Path]]]:
 
 def write_reference(app):
     "Sphinx event builder-inited: write nbs/_api/*.md (which git ignores), touching only what has changed."
-    pages, index = {".gitignore": "*\n"}, ["# Modules\n", "Each module is written and tested in the notebook of its name.\n"]
+    pages, index = (
+        {".gitignore": "*\n"},
+        ["# Modules\n", "Each module is written and tested in the notebook of its name.\n"],
+    )
     for caption, found in modules().items():
         index.append(f"## {caption}\n")
         for module, notebook, file in found:
-            summary = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+            summary = (
+                ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+            ).partition("\n")[0]
             index.append(f"- [{module}]({module}.md): {summary}")
-            pages[f"{module}.md"] = (f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n```\n\n"
-                                     f"Derived, shown and tested in the notebook [{notebook}](../{notebook}.ipynb).\n")
+            pages[f"{module}.md"] = (
+                f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n```\n\n"
+                f"Derived, shown and tested in the notebook [{notebook}](../{notebook}.ipynb).\n"
+            )
         index.append("")
-    pages["index.md"] = "\n".join(index) + "\n" + toctree([m for found in modules().values() for m, _, _ in found])
+    pages["index.md"] = (
+        "\n".join(index) + "\n" + toctree([m for found in modules().values() for m, _, _ in found])
+    )
     folder = NBS / "_api"
     folder.mkdir(exist_ok=True)
     for stale in {p.name for p in folder.iterdir()} - set(pages):
@@ -175,6 +226,7 @@ def write_reference(app):
 
 def to_rst(docstring: str) -> str:
     "A plain docstring as reStructuredText: `code` and $math$ keep their meaning, all else is literal; indented blocks stay."
+
     def inline(match):
         if code := match["code"]:
             return rf"\ ``{code}``\ "
@@ -184,10 +236,16 @@ def to_rst(docstring: str) -> str:
         lines = block.splitlines()
         if lines[0].startswith(">>>") or all(line[:1] == " " for line in lines):
             return "::\n\n" + "\n".join("    " + line for line in lines)
-        text = re.sub(r"``?(?P<code>[^`]+)``?|\$(?P<math>[^$\n]+)\$|[\\*|_`]", inline, "\n".join(map(str.strip, lines)))
+        text = re.sub(
+            r"``?(?P<code>[^`]+)``?|\$(?P<math>[^$\n]+)\$|[\\*|_`]",
+            inline,
+            "\n".join(map(str.strip, lines)),
+        )
         return re.sub(r"\n(?!- )", " ", text).replace("\n- ", "\n\n- ")
 
-    return "\n\n".join(paragraph(block) for block in re.split(r"\n\s*\n", docstring.strip("\n")) if block.strip())
+    return "\n\n".join(
+        paragraph(block) for block in re.split(r"\n\s*\n", docstring.strip("\n")) if block.strip()
+    )
 
 
 def read_docstring(app, what, name, obj, options, lines):
@@ -211,9 +269,12 @@ def refresh_side_bars(app, env):
 
 
 # ---- the promise: a page loads nothing from the network
-LOAD = re.compile(r"""<(?:script|img|iframe|source|video|audio|embed|object|link)\b[^>]*?"""
-                  r"""\s(?:src|data|href)\s*=\s*["']?(?:https?:)?//[^>]*>"""
-                  r"""|@import\s+["'](?:https?:)?//[^"']*|url\(\s*["']?(?:https?:)?//[^)]*\)""", re.I)
+LOAD = re.compile(
+    r"""<(?:script|img|iframe|source|video|audio|embed|object|link)\b[^>]*?"""
+    r"""\s(?:src|data|href)\s*=\s*["']?(?:https?:)?//[^>]*>"""
+    r"""|@import\s+["'](?:https?:)?//[^"']*|url\(\s*["']?(?:https?:)?//[^)]*\)""",
+    re.I,
+)
 
 
 def check_offline(app, exception):
@@ -221,16 +282,26 @@ def check_offline(app, exception):
     if exception or app.builder.format != "html":
         return
     from sphinx.util import logging
+
     pages = [Path(app.builder.get_outfilename(name)) for name in sorted(app.env.found_docs)]
     for path in [*pages, *Path(app.outdir, "_static").rglob("*.css")]:
         for match in LOAD.finditer(path.read_text(encoding="utf-8")):
-            logging.getLogger(__name__).warning("the site must work offline, but %s fetches %s", path.name, match[0])
+            logging.getLogger(__name__).warning(
+                "the site must work offline, but %s fetches %s", path.name, match[0]
+            )
 
 
 def setup(app):
-    app.set_html_assets_policy("always")  # a title with a formula shows in the side bar of every page
-    for event, handler in {"builder-inited": write_reference, "source-read": read_notebook,
-                           "autodoc-process-docstring": read_docstring, "env-get-outdated": drop_pages,
-                           "env-updated": refresh_side_bars, "build-finished": check_offline}.items():
+    app.set_html_assets_policy(
+        "always"
+    )  # a title with a formula shows in the side bar of every page
+    for event, handler in {
+        "builder-inited": write_reference,
+        "source-read": read_notebook,
+        "autodoc-process-docstring": read_docstring,
+        "env-get-outdated": drop_pages,
+        "env-updated": refresh_side_bars,
+        "build-finished": check_offline,
+    }.items():
         app.connect(event, handler)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,6 +7,7 @@
 Each mutant replaces one piece of text in a copy of the package, and runs the tests named with it.
 Add your own: find a line whose error would cost somebody their privacy, or an analyst the truth.
 """
+
 import argparse
 import re
 import shutil
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @dataclass(frozen=True)
 class Mutant:
     "In `module`, `old` becomes `new`; `tests` must fail."
+
     module: str
     old: str
     new: str
@@ -47,161 +49,602 @@ TESTS = {
 }
 
 MUTANTS = [
-    Mutant("accounting", "np.log1p(-1 / order) - (math.log(delta)", "np.log1p(-1 / order) - (0.9 * math.log(delta)",
-           "the Rényi conversion forgets a tenth of log δ"),
-    Mutant("accounting", "np.logaddexp(0, e)) / (a - 1)", "np.logaddexp(0, e)) / a",
-           "Rényi divergences of pure ε too small"),
-    Mutant("accounting", "return self.epsilon_0 * math.tanh(self.epsilon_0 / 2)",
-           "return self.epsilon_0 * math.tanh(self.epsilon_0 / 2) / 2", "half of ρ for pure ε"),
-    Mutant("accounting", "return -2 * float(special.ndtri", "return -1.6 * float(special.ndtri",
-           "μ of pure ε as if it were the variance's ε"),
-    Mutant("accounting", "return max(-math.expm1((epsilon - self.ratio) / 2), 0.0)",
-           "return max(-math.expm1((epsilon - self.ratio) / 2), 0.0) / 2", "half of δ of Laplace noise"),
-    Mutant("accounting", "last = math.floor((self.steps - epsilon * self.scale) / 2)",
-           "last = math.floor((self.steps - epsilon * self.scale) / 2) - 1", "an atom of the geometric left out"),
-    Mutant("accounting", "        return self.mu**2 / 2", "        return self.mu**2 / 4", "half of ρ of normal noise"),
-    Mutant("accounting", "math.fsum(times * loss.mu**2 for", "math.fsum(loss.mu**2 for", "repeats are free in μ"),
-    Mutant("accounting", "return sum(times * loss.renyi(order)", "return sum(loss.renyi(order)",
-           "repeats are free in Rényi divergences"),
-    Mutant("accounting", "float(conversion(self.delta / 2, self.order))", "float(conversion(2 * self.delta, self.order))",
-           "the Rényi filter spends δ twice"),
-    Mutant("accounting", "mu = math.sqrt(math.fsum(loss.mu**2 for loss in losses))",
-           "mu = max([loss.mu for loss in losses], default=0.0)", "only the largest μ is charged"),
-    Mutant("accounting", "total = self.total([e.granted.loss for e in entries])\n        if total",
-           "total = self.total([e.cost.loss for e in entries])\n        if total", "a filter takes refunds"),
-    Mutant("accounting", "                or sum(as_written(e.cost.delta)", "                or 0 * sum(as_written(e.cost.delta)",
-           "δ is not added up"),
-    Mutant("accounting", "with self._lock, self._file_lock:", "with self._lock:", "no lock on the file"),
-    Mutant("accounting", "        if self.path.exists():\n            self.rule", "        if not self.entries and self.path.exists():\n            self.rule",
-           "what others spend is not read again"),
-    Mutant("accounting", "if not isinstance(proof, Proof):", "if proof is None:", "anybody settles"),
-    Mutant("accounting", "if proof.granted != entry.granted or not proof.used <= entry.cost:", "if False:",
-           "the proof of another run settles"),
-    Mutant("accounting", "return ZCDPLoss(size**2 * self.rho)", "return ZCDPLoss(size * self.rho)", "groups pay ρ once each"),
-    Mutant("accounting", "return GaussianLoss(size * self.mu)", "return GaussianLoss(size**0.5 * self.mu)", "groups pay μ² once each"),
-    Mutant("accounting", "math.exp(k * self.epsilon_0) for k in range(size)", "1 for k in range(size)", "δ of a group does not grow"),
-    Mutant("accounting", "return _sum(c.epsilon if bounded(c)", "return max(c.epsilon if bounded(c)",
-           "pure costs: the largest instead of the sum"),
+    Mutant(
+        "accounting",
+        "np.log1p(-1 / order) - (math.log(delta)",
+        "np.log1p(-1 / order) - (0.9 * math.log(delta)",
+        "the Rényi conversion forgets a tenth of log δ",
+    ),
+    Mutant(
+        "accounting",
+        "np.logaddexp(0, e)) / (a - 1)",
+        "np.logaddexp(0, e)) / a",
+        "Rényi divergences of pure ε too small",
+    ),
+    Mutant(
+        "accounting",
+        "return self.epsilon_0 * math.tanh(self.epsilon_0 / 2)",
+        "return self.epsilon_0 * math.tanh(self.epsilon_0 / 2) / 2",
+        "half of ρ for pure ε",
+    ),
+    Mutant(
+        "accounting",
+        "return -2 * float(special.ndtri",
+        "return -1.6 * float(special.ndtri",
+        "μ of pure ε as if it were the variance's ε",
+    ),
+    Mutant(
+        "accounting",
+        "return max(-math.expm1((epsilon - self.ratio) / 2), 0.0)",
+        "return max(-math.expm1((epsilon - self.ratio) / 2), 0.0) / 2",
+        "half of δ of Laplace noise",
+    ),
+    Mutant(
+        "accounting",
+        "last = math.floor((self.steps - epsilon * self.scale) / 2)",
+        "last = math.floor((self.steps - epsilon * self.scale) / 2) - 1",
+        "an atom of the geometric left out",
+    ),
+    Mutant(
+        "accounting",
+        "        return self.mu**2 / 2",
+        "        return self.mu**2 / 4",
+        "half of ρ of normal noise",
+    ),
+    Mutant(
+        "accounting",
+        "math.fsum(times * loss.mu**2 for",
+        "math.fsum(loss.mu**2 for",
+        "repeats are free in μ",
+    ),
+    Mutant(
+        "accounting",
+        "return sum(times * loss.renyi(order)",
+        "return sum(loss.renyi(order)",
+        "repeats are free in Rényi divergences",
+    ),
+    Mutant(
+        "accounting",
+        "float(conversion(self.delta / 2, self.order))",
+        "float(conversion(2 * self.delta, self.order))",
+        "the Rényi filter spends δ twice",
+    ),
+    Mutant(
+        "accounting",
+        "mu = math.sqrt(math.fsum(loss.mu**2 for loss in losses))",
+        "mu = max([loss.mu for loss in losses], default=0.0)",
+        "only the largest μ is charged",
+    ),
+    Mutant(
+        "accounting",
+        "total = self.total([e.granted.loss for e in entries])\n        if total",
+        "total = self.total([e.cost.loss for e in entries])\n        if total",
+        "a filter takes refunds",
+    ),
+    Mutant(
+        "accounting",
+        "                or sum(as_written(e.cost.delta)",
+        "                or 0 * sum(as_written(e.cost.delta)",
+        "δ is not added up",
+    ),
+    Mutant(
+        "accounting", "with self._lock, self._file_lock:", "with self._lock:", "no lock on the file"
+    ),
+    Mutant(
+        "accounting",
+        "        if self.path.exists():\n            self.rule",
+        "        if not self.entries and self.path.exists():\n            self.rule",
+        "what others spend is not read again",
+    ),
+    Mutant(
+        "accounting", "if not isinstance(proof, Proof):", "if proof is None:", "anybody settles"
+    ),
+    Mutant(
+        "accounting",
+        "if proof.granted != entry.granted or not proof.used <= entry.cost:",
+        "if False:",
+        "the proof of another run settles",
+    ),
+    Mutant(
+        "accounting",
+        "return ZCDPLoss(size**2 * self.rho)",
+        "return ZCDPLoss(size * self.rho)",
+        "groups pay ρ once each",
+    ),
+    Mutant(
+        "accounting",
+        "return GaussianLoss(size * self.mu)",
+        "return GaussianLoss(size**0.5 * self.mu)",
+        "groups pay μ² once each",
+    ),
+    Mutant(
+        "accounting",
+        "math.exp(k * self.epsilon_0) for k in range(size)",
+        "1 for k in range(size)",
+        "δ of a group does not grow",
+    ),
+    Mutant(
+        "accounting",
+        "return _sum(c.epsilon if bounded(c)",
+        "return max(c.epsilon if bounded(c)",
+        "pure costs: the largest instead of the sum",
+    ),
 ]
 
 
 MUTANTS += [
-    Mutant("mechanisms", "return math.sqrt(query.dim) * query.sensitivity", "return query.sensitivity", "l2 read as l1"),
-    Mutant("mechanisms", "(query.norm, norm) == (\"l1\", \"l2\"):\n        return query.sensitivity",
-           "query.norm == \"l0\":\n        return query.sensitivity", "l0 read as a distance"),
-    Mutant("mechanisms", "return math.sqrt(query.dim - 1) if query.norm == \"l2\" else 1.0", "return 1.0",
-           "smooth Laplace noise forgets the norm"),
-    Mutant("mechanisms", "return math.sqrt(query.dim - 1) if", "return math.sqrt(query.dim - 1) / 2 if", "half of √p"),
-    Mutant("mechanisms", "            raise ValueError(_wrong_norm(query, \"l2\"))\n        return 1.0", "            pass\n        return 1.0",
-           "smooth normal noise takes l0"),
-    Mutant("mechanisms", "return math.floor(farthest) + query.dim", "return math.ceil(sensitivity / as_written(step)) + query.dim - 1", "the old charge off the grid"),
-    Mutant("mechanisms", "return math.floor(farthest) + query.dim", "return math.floor(farthest) + 1", "one boundary for all values"),
-    Mutant("mechanisms", "if grid is not None and grid.denominator == 1:", "if grid is not None:", "any grid will do"),
-    Mutant("mechanisms", "return max(1, math.floor(farthest / grid)) * int(grid)", "return max(1, math.floor(farthest / grid))",
-           "steps of the query counted as steps of the noise"),
-    Mutant("mechanisms", "farthest = sensitivity * Fraction(1 + ALLOWANCE / 2)", "farthest = sensitivity * Fraction(1)",
-           "a sensitivity rounded down loses a step"),
-    Mutant("mechanisms", "return below + (k - below >= 0.5)", "return np.floor(k + 0.5)", "large odd numbers rounded to even ones"),
-    Mutant("mechanisms", "return LaplaceLoss(ratio) if query.dim == 1 else", "return LaplaceLoss(ratio) if query.dim else", "several values as if one"),
-    Mutant("mechanisms", "return LaplaceLoss(ratio) if", "return LaplaceLoss(ratio / 2) if", "half of the loss of Laplace noise"),
-    Mutant("mechanisms", "        if query.dim == 1:\n            return DiscreteLaplaceLoss(steps, self.scale / self.step)",
-           "        if query.dim:\n            return DiscreteLaplaceLoss(steps, self.scale)", "the step forgotten in the loss"),
-    Mutant("mechanisms", "return GaussianLoss(_sensitivity(query, \"l2\") / self.scale)",
-           "return GaussianLoss(_sensitivity(query, \"l2\") / self.scale / 2)", "half of μ"),
-    Mutant("mechanisms", "return PureLoss(self.n * _moved_counts(query) * math.log1p(1 / self.m))",
-           "return PureLoss(self.n * math.log1p(1 / self.m))", "one count for all"),
-    Mutant("mechanisms", "* math.log1p(1 / self.m))", "* math.log1p(1 / (self.m + 1)))", "one too many in m"),
-    Mutant("mechanisms", "return PureLoss(_changed_answers(query) * math", "return PureLoss(1 * math", "one answer for all"),
-    Mutant("mechanisms", "if query.step is None or as_written(query.step).denominator != 1:", "if False:", "fractions to a count"),
-    Mutant("mechanisms", "slide = self._move(query) / self.multiplier\n        return Cost", "slide = 0.9 * self._move(query) / self.multiplier\n        return Cost",
-           "a tenth of the slide forgotten"),
-    Mutant("mechanisms", "math.expm1(xi) * stats.gamma(p).isf(delta)", "math.expm1(xi) * stats.gamma(1).isf(delta)", "the dilation of one value for all"),
-    Mutant("mechanisms", "0.5 * math.expm1(2 * xi) * tail", "0.5 * math.expm1(xi) * tail", "half of the dilation of normal noise"),
-    Mutant("mechanisms", "wider = positive(\"the scale of the noise\", scale * (1 + ALLOWANCE))",
-           "wider = positive(\"the scale of the noise\", 0.8 * scale)", "continuous noise at 0.8 of its scale"),
-    Mutant("mechanisms", "wider = positive(\"the scale of the noise\", scale * (1 + ALLOWANCE))",
-           "wider = positive(\"the scale of the noise\", scale)", "nothing for the query's own rounding"),
-    Mutant("mechanisms", "        noisy = measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n",
-           "        noisy = s + 0.95 * (np.array(measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())) - s)\n", "noise shrunk after the draw"),
-    Mutant("mechanisms", "scale = np.nextafter(mechanism.scale / mechanism.step, np.inf)", "scale = 0.8 * mechanism.scale / mechanism.step",
-           "discrete noise at 0.8 of its scale"),
-    Mutant("mechanisms", "        noisy = np.array(measurement([int(v) for v in k]), float)\n",
-           "        noisy = k + np.rint(0.85 * (np.array(measurement([int(v) for v in k]), float) - k))\n", "discrete noise shrunk after the draw"),
-    Mutant("mechanisms", "scale = mechanism.multiplier * sensitivity\n        return _noise(mechanism._kind, scale, move",
-           "scale = 0.95 * mechanism.multiplier * sensitivity\n        return _noise(mechanism._kind, scale, 0.9 * move", "smooth noise, and its proof, shrunk together"),
-    Mutant("mechanisms", "    if not proved <= max(claimed * (1 + 2.0**-40), 1e-300):", "    if False:", "the sampler's proof is not asked"),
-    Mutant("mechanisms", "self.n * _moved_counts(query) * math.log(chance(1) / chance(0))", "self.n * math.log(chance(1) / chance(0))",
-           "the proof of the binomial forgets the counts"),
-    Mutant("mechanisms", "chance = lambda count: (count + m) / (self.population + 2 * m)", "chance = lambda count: (count + m - 1) / (self.population + 2 * m - 2)",
-           "binomial answers with m - 1"),
-    Mutant("mechanisms", "_vet(_changed_answers(query) * answer.map(1), self.cost(query).epsilon)", "_vet(0.0, self.cost(query).epsilon)",
-           "the proof of randomised response is not asked"),
-    Mutant("mechanisms", "np.clip(np.rint(s), 0, self.population)]", "np.rint(s)]", "counts out of range"),
-    Mutant("mechanisms", "for v in np.clip(np.rint(s), 0, codes[-1])", "for v in np.rint(s)", "codes out of range"),
-    Mutant("mechanisms", "max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p", "1 / FARTHEST, 2 * FARTHEST * p", "no floor in the release"),
-    Mutant("mechanisms", "max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p", "mechanism.floor, 2 * FARTHEST * p", "a scale of 0"),
-    Mutant("mechanisms", "self.multiplier * np.maximum(s[..., -1:], self.floor)", "self.multiplier * s[..., -1:]", "no floor in the density"),
-    Mutant("mechanisms", "k = np.clip(mechanism._round(s), -2.0**62, 2.0**62)", "k = mechanism._round(s)", "steps beyond 64 bits"),
-    Mutant("mechanisms", "measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n        return np.clip(noisy, -_LARGEST, _LARGEST)",
-           "measurement(s.tolist())\n        return np.array(noisy)", "values that noise carries to infinity"),
-    Mutant("mechanisms", "    paid = None if ledger.affords(cost) else pay()", "    paid = pay()", "payment before the rehearsal"),
-    Mutant("mechanisms", "    size = query.rehearse(np.shape(x))\n", "    size = len(np.ravel(query(np.asarray(x)[None])))\n", "no rehearsal, and the records read unpaid"),
+    Mutant(
+        "mechanisms",
+        "return math.sqrt(query.dim) * query.sensitivity",
+        "return query.sensitivity",
+        "l2 read as l1",
+    ),
+    Mutant(
+        "mechanisms",
+        '(query.norm, norm) == ("l1", "l2"):\n        return query.sensitivity',
+        'query.norm == "l0":\n        return query.sensitivity',
+        "l0 read as a distance",
+    ),
+    Mutant(
+        "mechanisms",
+        'return math.sqrt(query.dim - 1) if query.norm == "l2" else 1.0',
+        "return 1.0",
+        "smooth Laplace noise forgets the norm",
+    ),
+    Mutant(
+        "mechanisms",
+        "return math.sqrt(query.dim - 1) if",
+        "return math.sqrt(query.dim - 1) / 2 if",
+        "half of √p",
+    ),
+    Mutant(
+        "mechanisms",
+        '            raise ValueError(_wrong_norm(query, "l2"))\n        return 1.0',
+        "            pass\n        return 1.0",
+        "smooth normal noise takes l0",
+    ),
+    Mutant(
+        "mechanisms",
+        "return math.floor(farthest) + query.dim",
+        "return math.ceil(sensitivity / as_written(step)) + query.dim - 1",
+        "the old charge off the grid",
+    ),
+    Mutant(
+        "mechanisms",
+        "return math.floor(farthest) + query.dim",
+        "return math.floor(farthest) + 1",
+        "one boundary for all values",
+    ),
+    Mutant(
+        "mechanisms",
+        "if grid is not None and grid.denominator == 1:",
+        "if grid is not None:",
+        "any grid will do",
+    ),
+    Mutant(
+        "mechanisms",
+        "return max(1, math.floor(farthest / grid)) * int(grid)",
+        "return max(1, math.floor(farthest / grid))",
+        "steps of the query counted as steps of the noise",
+    ),
+    Mutant(
+        "mechanisms",
+        "farthest = sensitivity * Fraction(1 + ALLOWANCE / 2)",
+        "farthest = sensitivity * Fraction(1)",
+        "a sensitivity rounded down loses a step",
+    ),
+    Mutant(
+        "mechanisms",
+        "return below + (k - below >= 0.5)",
+        "return np.floor(k + 0.5)",
+        "large odd numbers rounded to even ones",
+    ),
+    Mutant(
+        "mechanisms",
+        "return LaplaceLoss(ratio) if query.dim == 1 else",
+        "return LaplaceLoss(ratio) if query.dim else",
+        "several values as if one",
+    ),
+    Mutant(
+        "mechanisms",
+        "return LaplaceLoss(ratio) if",
+        "return LaplaceLoss(ratio / 2) if",
+        "half of the loss of Laplace noise",
+    ),
+    Mutant(
+        "mechanisms",
+        "        if query.dim == 1:\n            return DiscreteLaplaceLoss(steps, self.scale / self.step)",
+        "        if query.dim:\n            return DiscreteLaplaceLoss(steps, self.scale)",
+        "the step forgotten in the loss",
+    ),
+    Mutant(
+        "mechanisms",
+        'return GaussianLoss(_sensitivity(query, "l2") / self.scale)',
+        'return GaussianLoss(_sensitivity(query, "l2") / self.scale / 2)',
+        "half of μ",
+    ),
+    Mutant(
+        "mechanisms",
+        "return PureLoss(self.n * _moved_counts(query) * math.log1p(1 / self.m))",
+        "return PureLoss(self.n * math.log1p(1 / self.m))",
+        "one count for all",
+    ),
+    Mutant(
+        "mechanisms",
+        "* math.log1p(1 / self.m))",
+        "* math.log1p(1 / (self.m + 1)))",
+        "one too many in m",
+    ),
+    Mutant(
+        "mechanisms",
+        "return PureLoss(_changed_answers(query) * math",
+        "return PureLoss(1 * math",
+        "one answer for all",
+    ),
+    Mutant(
+        "mechanisms",
+        "if query.step is None or as_written(query.step).denominator != 1:",
+        "if False:",
+        "fractions to a count",
+    ),
+    Mutant(
+        "mechanisms",
+        "slide = self._move(query) / self.multiplier\n        return Cost",
+        "slide = 0.9 * self._move(query) / self.multiplier\n        return Cost",
+        "a tenth of the slide forgotten",
+    ),
+    Mutant(
+        "mechanisms",
+        "math.expm1(xi) * stats.gamma(p).isf(delta)",
+        "math.expm1(xi) * stats.gamma(1).isf(delta)",
+        "the dilation of one value for all",
+    ),
+    Mutant(
+        "mechanisms",
+        "0.5 * math.expm1(2 * xi) * tail",
+        "0.5 * math.expm1(xi) * tail",
+        "half of the dilation of normal noise",
+    ),
+    Mutant(
+        "mechanisms",
+        'wider = positive("the scale of the noise", scale * (1 + ALLOWANCE))',
+        'wider = positive("the scale of the noise", 0.8 * scale)',
+        "continuous noise at 0.8 of its scale",
+    ),
+    Mutant(
+        "mechanisms",
+        'wider = positive("the scale of the noise", scale * (1 + ALLOWANCE))',
+        'wider = positive("the scale of the noise", scale)',
+        "nothing for the query's own rounding",
+    ),
+    Mutant(
+        "mechanisms",
+        "        noisy = measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n",
+        "        noisy = s + 0.95 * (np.array(measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())) - s)\n",
+        "noise shrunk after the draw",
+    ),
+    Mutant(
+        "mechanisms",
+        "scale = np.nextafter(mechanism.scale / mechanism.step, np.inf)",
+        "scale = 0.8 * mechanism.scale / mechanism.step",
+        "discrete noise at 0.8 of its scale",
+    ),
+    Mutant(
+        "mechanisms",
+        "        noisy = np.array(measurement([int(v) for v in k]), float)\n",
+        "        noisy = k + np.rint(0.85 * (np.array(measurement([int(v) for v in k]), float) - k))\n",
+        "discrete noise shrunk after the draw",
+    ),
+    Mutant(
+        "mechanisms",
+        "scale = mechanism.multiplier * sensitivity\n        return _noise(mechanism._kind, scale, move",
+        "scale = 0.95 * mechanism.multiplier * sensitivity\n        return _noise(mechanism._kind, scale, 0.9 * move",
+        "smooth noise, and its proof, shrunk together",
+    ),
+    Mutant(
+        "mechanisms",
+        "    if not proved <= max(claimed * (1 + 2.0**-40), 1e-300):",
+        "    if False:",
+        "the sampler's proof is not asked",
+    ),
+    Mutant(
+        "mechanisms",
+        "self.n * _moved_counts(query) * math.log(chance(1) / chance(0))",
+        "self.n * math.log(chance(1) / chance(0))",
+        "the proof of the binomial forgets the counts",
+    ),
+    Mutant(
+        "mechanisms",
+        "chance = lambda count: (count + m) / (self.population + 2 * m)",
+        "chance = lambda count: (count + m - 1) / (self.population + 2 * m - 2)",
+        "binomial answers with m - 1",
+    ),
+    Mutant(
+        "mechanisms",
+        "_vet(_changed_answers(query) * answer.map(1), self.cost(query).epsilon)",
+        "_vet(0.0, self.cost(query).epsilon)",
+        "the proof of randomised response is not asked",
+    ),
+    Mutant(
+        "mechanisms",
+        "np.clip(np.rint(s), 0, self.population)]",
+        "np.rint(s)]",
+        "counts out of range",
+    ),
+    Mutant(
+        "mechanisms",
+        "for v in np.clip(np.rint(s), 0, codes[-1])",
+        "for v in np.rint(s)",
+        "codes out of range",
+    ),
+    Mutant(
+        "mechanisms",
+        "max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p",
+        "1 / FARTHEST, 2 * FARTHEST * p",
+        "no floor in the release",
+    ),
+    Mutant(
+        "mechanisms",
+        "max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p",
+        "mechanism.floor, 2 * FARTHEST * p",
+        "a scale of 0",
+    ),
+    Mutant(
+        "mechanisms",
+        "self.multiplier * np.maximum(s[..., -1:], self.floor)",
+        "self.multiplier * s[..., -1:]",
+        "no floor in the density",
+    ),
+    Mutant(
+        "mechanisms",
+        "k = np.clip(mechanism._round(s), -2.0**62, 2.0**62)",
+        "k = mechanism._round(s)",
+        "steps beyond 64 bits",
+    ),
+    Mutant(
+        "mechanisms",
+        "measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n        return np.clip(noisy, -_LARGEST, _LARGEST)",
+        "measurement(s.tolist())\n        return np.array(noisy)",
+        "values that noise carries to infinity",
+    ),
+    Mutant(
+        "mechanisms",
+        "    paid = None if ledger.affords(cost) else pay()",
+        "    paid = pay()",
+        "payment before the rehearsal",
+    ),
+    Mutant(
+        "mechanisms",
+        "    size = query.rehearse(np.shape(x))\n",
+        "    size = len(np.ravel(query(np.asarray(x)[None])))\n",
+        "no rehearsal, and the records read unpaid",
+    ),
     Mutant("mechanisms", "    paid or pay()\n", "", "nothing is paid"),
-    Mutant("mechanisms", "    with hushed():\n        return Release", "    if True:\n        return Release", "warnings about records"),
-    Mutant("mechanisms", "draw(query.confidential(x, size)), query, mechanism)", "draw(query(np.asarray(x)[None])[0]), query, mechanism)",
-           "errors about records"),
-    Mutant("mechanisms", "if loss is None or ledger.composition == \"sum\":", "if loss is None:", "a missing delta takes all of the ledger's"),
-    Mutant("mechanisms", "    if not hasattr(mechanism, \"_prepare\"):", "    if False:", "no private draw, and no word"),
-    Mutant("mechanisms", "return found if isinstance(found, type) and issubclass(found, Mechanism) else None", "return found", "a file calls anything"),
-    Mutant("mechanisms", "    if _class_named(kind.__module__, kind.__qualname__) is not kind:", "    if False:", "two classes of one name"),
-    Mutant("mechanisms", "    if not _comes_back(state, mechanism):", "    if False:", "a mechanism comes back as another"),
-    Mutant("mechanisms", "kinds = [_OURS[name]] if name in _OURS else [", "kinds = [", "a class of somebody's replaces ours"),
-    Mutant("mechanisms", "    if len(kinds) != 1:", "    if not kinds:", "the first of several of one name"),
-    Mutant("accounting", "    if _own_delta(c.loss for c in costs) > reserve * _ROUNDING:", "    if False:", "a δ of their own is not in the reserve"),
+    Mutant(
+        "mechanisms",
+        "    with hushed():\n        return Release",
+        "    if True:\n        return Release",
+        "warnings about records",
+    ),
+    Mutant(
+        "mechanisms",
+        "draw(query.confidential(x, size)), query, mechanism)",
+        "draw(query(np.asarray(x)[None])[0]), query, mechanism)",
+        "errors about records",
+    ),
+    Mutant(
+        "mechanisms",
+        'if loss is None or ledger.composition == "sum":',
+        "if loss is None:",
+        "a missing delta takes all of the ledger's",
+    ),
+    Mutant(
+        "mechanisms",
+        '    if not hasattr(mechanism, "_prepare"):',
+        "    if False:",
+        "no private draw, and no word",
+    ),
+    Mutant(
+        "mechanisms",
+        "return found if isinstance(found, type) and issubclass(found, Mechanism) else None",
+        "return found",
+        "a file calls anything",
+    ),
+    Mutant(
+        "mechanisms",
+        "    if _class_named(kind.__module__, kind.__qualname__) is not kind:",
+        "    if False:",
+        "two classes of one name",
+    ),
+    Mutant(
+        "mechanisms",
+        "    if not _comes_back(state, mechanism):",
+        "    if False:",
+        "a mechanism comes back as another",
+    ),
+    Mutant(
+        "mechanisms",
+        "kinds = [_OURS[name]] if name in _OURS else [",
+        "kinds = [",
+        "a class of somebody's replaces ours",
+    ),
+    Mutant(
+        "mechanisms",
+        "    if len(kinds) != 1:",
+        "    if not kinds:",
+        "the first of several of one name",
+    ),
+    Mutant(
+        "accounting",
+        "    if _own_delta(c.loss for c in costs) > reserve * _ROUNDING:",
+        "    if False:",
+        "a δ of their own is not in the reserve",
+    ),
     # ---- what may leave
-    Mutant("privacy", "        return np.where(np.isfinite(x), x, 0.0)\n\n# %%", "        return x\n\n# %%", "records keep NaN and infinities"),
-    Mutant("privacy", "        except Exception:\n            return np.zeros(size)", "        except ZeroDivisionError:\n            return np.zeros(size)",
-           "a query's error on the records gets out"),
-    Mutant("privacy", "    for n in (0, 1, 2):", "    for n in (0, 1, 2, shape[0]):", "the rehearsal looks at the number of records"),
-    Mutant("privacy", "np.asarray(x) if hasattr(x, \"__array__\") else np.array(x, dtype=object)", "np.asarray(x)",
-           "a text beside it turns True into a text"),
+    Mutant(
+        "privacy",
+        "        return np.where(np.isfinite(x), x, 0.0)\n\n# %%",
+        "        return x\n\n# %%",
+        "records keep NaN and infinities",
+    ),
+    Mutant(
+        "privacy",
+        "        except Exception:\n            return np.zeros(size)",
+        "        except ZeroDivisionError:\n            return np.zeros(size)",
+        "a query's error on the records gets out",
+    ),
+    Mutant(
+        "privacy",
+        "    for n in (0, 1, 2):",
+        "    for n in (0, 1, 2, shape[0]):",
+        "the rehearsal looks at the number of records",
+    ),
+    Mutant(
+        "privacy",
+        'np.asarray(x) if hasattr(x, "__array__") else np.array(x, dtype=object)',
+        "np.asarray(x)",
+        "a text beside it turns True into a text",
+    ),
     # ---- distances
-    Mutant("mmd", '"v": math.sqrt(2 * spread) / n', '"v": math.sqrt(spread) / n', "sensitivity of the MMD without its √2"),
-    Mutant("mmd", '"v2": (4 * n - 2) * spread / n**2', '"v2": (2 * n - 2) * spread / n**2', "half the sensitivity of MMD²"),
-    Mutant("mmd", '"u2": 4 * spread / n', '"u2": 2 * spread / n', "half the sensitivity of the U-statistic"),
-    Mutant("mmd", "        return math.sqrt(peak) / n", "        return math.sqrt(peak) / (2 * n)", "half the sensitivity to a record that goes"),
-    Mutant("mmd", "        return self.clip / self.n", "        return self.clip / (self.n + 1)", "a clipped mean of one record more"),
-    Mutant("mmd", "        return self.sensitivity + 2 * self.error", "        return self.sensitivity", "no charge for the error of a distance"),
+    Mutant(
+        "mmd",
+        '"v": math.sqrt(2 * spread) / n',
+        '"v": math.sqrt(spread) / n',
+        "sensitivity of the MMD without its √2",
+    ),
+    Mutant(
+        "mmd",
+        '"v2": (4 * n - 2) * spread / n**2',
+        '"v2": (2 * n - 2) * spread / n**2',
+        "half the sensitivity of MMD²",
+    ),
+    Mutant(
+        "mmd",
+        '"u2": 4 * spread / n',
+        '"u2": 2 * spread / n',
+        "half the sensitivity of the U-statistic",
+    ),
+    Mutant(
+        "mmd",
+        "        return math.sqrt(peak) / n",
+        "        return math.sqrt(peak) / (2 * n)",
+        "half the sensitivity to a record that goes",
+    ),
+    Mutant(
+        "mmd",
+        "        return self.clip / self.n",
+        "        return self.clip / (self.n + 1)",
+        "a clipped mean of one record more",
+    ),
+    Mutant(
+        "mmd",
+        "        return self.sensitivity + 2 * self.error",
+        "        return self.sensitivity",
+        "no charge for the error of a distance",
+    ),
     # ---- the sparse vector technique
-    Mutant("owner.svt", "accept = (1 if self.monotone else 2) * self.sensitivity", "accept = 1 * self.sensitivity", "half the price of an accept"),
-    Mutant("owner.svt", "return Cost(threshold + self.count * accept)", "return Cost(threshold + accept)", "one accept is charged, not c"),
-    Mutant("owner.svt", "thresholds = self.count if self.resample else 1\n        slope", "thresholds = 1\n        slope",
-           "Gaussian thresholds drawn afresh are free"),
-    Mutant("owner.svt", "count * accept**2) / 2", "count * accept**2) / 4", "half the Rényi slope of Gaussian noise"),
-    Mutant("owner.svt", "thresholds = accepts + bool(pending) if self.resample else 1", "thresholds = accepts if self.resample else 1",
-           "a refund of the last, open threshold"),
-    Mutant("owner.svt", "if whole.delta > 0 or accepts >= self.count:", "if accepts >= self.count:", "a refund where δ was charged"),
-    Mutant("owner.svt", "hits[: 1 if self.resample else self.count - state.accepts]", "hits[: 1 if self.resample else self.count - state.accepts + 1]",
-           "a run goes on after its last accept"),
-    Mutant("owner.svt", "noise = self._draw(source, self.b_threshold, 1)[0] if fresh", "noise = state.noise if fresh", "resample without resampling"),
-    Mutant("owner.svt", "        return source.draw(self.noise, _steps(scale, self.sensitivity), size)",
-           "        return source.draw(self.noise, 0.9 * _steps(scale, self.sensitivity), size)", "noise at nine tenths of its scale"),
+    Mutant(
+        "owner.svt",
+        "accept = (1 if self.monotone else 2) * self.sensitivity",
+        "accept = 1 * self.sensitivity",
+        "half the price of an accept",
+    ),
+    Mutant(
+        "owner.svt",
+        "return Cost(threshold + self.count * accept)",
+        "return Cost(threshold + accept)",
+        "one accept is charged, not c",
+    ),
+    Mutant(
+        "owner.svt",
+        "thresholds = self.count if self.resample else 1\n        slope",
+        "thresholds = 1\n        slope",
+        "Gaussian thresholds drawn afresh are free",
+    ),
+    Mutant(
+        "owner.svt",
+        "count * accept**2) / 2",
+        "count * accept**2) / 4",
+        "half the Rényi slope of Gaussian noise",
+    ),
+    Mutant(
+        "owner.svt",
+        "thresholds = accepts + bool(pending) if self.resample else 1",
+        "thresholds = accepts if self.resample else 1",
+        "a refund of the last, open threshold",
+    ),
+    Mutant(
+        "owner.svt",
+        "if whole.delta > 0 or accepts >= self.count:",
+        "if accepts >= self.count:",
+        "a refund where δ was charged",
+    ),
+    Mutant(
+        "owner.svt",
+        "hits[: 1 if self.resample else self.count - state.accepts]",
+        "hits[: 1 if self.resample else self.count - state.accepts + 1]",
+        "a run goes on after its last accept",
+    ),
+    Mutant(
+        "owner.svt",
+        "noise = self._draw(source, self.b_threshold, 1)[0] if fresh",
+        "noise = state.noise if fresh",
+        "resample without resampling",
+    ),
+    Mutant(
+        "owner.svt",
+        "        return source.draw(self.noise, _steps(scale, self.sensitivity), size)",
+        "        return source.draw(self.noise, 0.9 * _steps(scale, self.sensitivity), size)",
+        "noise at nine tenths of its scale",
+    ),
     # ---- abcdp
-    Mutant("owner.abcdp", "    entry = None if ledger.affords(cost) else pay()", "    entry = pay()", "paid before what is public was checked"),
-    Mutant("owner.abcdp", "run = _make_plan(_charged(distance),", "run = _make_plan(distance.sensitivity,", "the error of distances is free"),
-    Mutant("owner.abcdp", "        _rehearse(distance, shape, y[_finite(y)][:2])\n", "", "no rehearsal"),
+    Mutant(
+        "owner.abcdp",
+        "    entry = None if ledger.affords(cost) else pay()",
+        "    entry = pay()",
+        "paid before what is public was checked",
+    ),
+    Mutant(
+        "owner.abcdp",
+        "run = _make_plan(_charged(distance),",
+        "run = _make_plan(distance.sensitivity,",
+        "the error of distances is free",
+    ),
+    Mutant(
+        "owner.abcdp", "        _rehearse(distance, shape, y[_finite(y)][:2])\n", "", "no rehearsal"
+    ),
     Mutant("owner.abcdp", "    ledger.settle(entry, proof)\n", "", "nothing is given back"),
     # ---- weights
-    Mutant("analyst.exact_abc", "kept = np.log(rng.random(log_ratio.shape)) < log_ratio - math.log(control)",
-           "kept = np.log(rng.random(log_ratio.shape)) < 0.9 * log_ratio - math.log(control)", "acceptance of another density"),
-    Mutant("analyst.exact_abc", "log_weights + model.prior.log_prob(theta) - proposal.log_prob(theta)", "log_weights - proposal.log_prob(theta)",
-           "the prior is missing from the weights"),
-    Mutant("analyst.exact_abc", "return kept, np.maximum(log_ratio[kept], math.log(control))", "return kept, log_ratio[kept]",
-           "rejection control without its weights"),
-    Mutant("analyst.smc_abc", "np.log(self.defensive) + log_prior, np.log1p(-self.defensive) + log_kernels", "np.log(self.defensive) + log_prior, log_kernels",
-           "a mixture that adds up to more than 1"),
-    Mutant("posterior", "reached / reached[-1], points, side=\"right\"", "reached / reached[-1], 0.9 * points, side=\"right\"",
-           "resampling forgets the last draws"),
+    Mutant(
+        "analyst.exact_abc",
+        "kept = np.log(rng.random(log_ratio.shape)) < log_ratio - math.log(control)",
+        "kept = np.log(rng.random(log_ratio.shape)) < 0.9 * log_ratio - math.log(control)",
+        "acceptance of another density",
+    ),
+    Mutant(
+        "analyst.exact_abc",
+        "log_weights + model.prior.log_prob(theta) - proposal.log_prob(theta)",
+        "log_weights - proposal.log_prob(theta)",
+        "the prior is missing from the weights",
+    ),
+    Mutant(
+        "analyst.exact_abc",
+        "return kept, np.maximum(log_ratio[kept], math.log(control))",
+        "return kept, log_ratio[kept]",
+        "rejection control without its weights",
+    ),
+    Mutant(
+        "analyst.smc_abc",
+        "np.log(self.defensive) + log_prior, np.log1p(-self.defensive) + log_kernels",
+        "np.log(self.defensive) + log_prior, log_kernels",
+        "a mixture that adds up to more than 1",
+    ),
+    Mutant(
+        "posterior",
+        'reached / reached[-1], points, side="right"',
+        'reached / reached[-1], 0.9 * points, side="right"',
+        "resampling forgets the last draws",
+    ),
 ]
 
 
@@ -217,13 +660,19 @@ def run(mutant: Mutant) -> tuple[Mutant, str]:
         path = Path(folder) / mutant.where
         text = path.read_text()
         if text.count(mutant.old) != 1:
-            return mutant, f"NOT A MUTANT: its text stands {text.count(mutant.old)} times in {mutant.where}"
+            return (
+                mutant,
+                f"NOT A MUTANT: its text stands {text.count(mutant.old)} times in {mutant.where}",
+            )
         path.write_text(text.replace(mutant.old, mutant.new))
         tests = [f"tests/{name}" for name in (mutant.tests or TESTS[mutant.module]).split()]
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode > 1:
-        return mutant, f"NOT A MUTANT: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-1000:]}"
+        return (
+            mutant,
+            f"NOT A MUTANT: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-1000:]}",
+        )
     found = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", done.stdout, re.M)
     return mutant, found.group(1) if found else ""
 
@@ -233,13 +682,18 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", help="only modules whose name begins so")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    chosen = [m for m in MUTANTS if not options.modules or m.module.startswith(tuple(options.modules))]
+    chosen = [
+        m for m in MUTANTS if not options.modules or m.module.startswith(tuple(options.modules))
+    ]
     missed = 0
     with ThreadPoolExecutor(options.jobs) as pool:
         for mutant, caught in pool.map(run, chosen):
             bad = not caught or caught.startswith("NOT")
             missed += bad
-            print(f"{'MISSED ' if bad else 'caught '} {mutant.module}: {mutant.why}  [{caught}]", flush=True)
+            print(
+                f"{'MISSED ' if bad else 'caught '} {mutant.module}: {mutant.why}  [{caught}]",
+                flush=True,
+            )
     print(f"{len(chosen) - missed} of {len(chosen)} mutants caught")
     return 1 if missed else 0
 

@@ -1,4 +1,5 @@
 """ABCDP end to end: the ledger's state in every outcome, what a posterior holds, what records can show, reproducibility."""
+
 import itertools
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -11,35 +12,96 @@ from dpsbi import mmd
 from dpsbi.accounting import BudgetError, Ledger
 from dpsbi.mmd import clipped_mean_distance, mmd_distance, summary_distance
 from dpsbi.model import Model, Prior
-from dpsbi.owner.abcdp import (NothingAccepted, abcdp, largest_count, plan, replay, simulate_pool, synthetic)
+from dpsbi.owner.abcdp import (
+    NothingAccepted,
+    abcdp,
+    largest_count,
+    plan,
+    replay,
+    simulate_pool,
+    synthetic,
+)
 from dpsbi.owner.svt import NoisySmallest, Private, Seeded, SparseVector
 from dpsbi.posterior import Posterior
 from dpsbi.privacy import Query
 
 N = 400
 X = np.random.default_rng(0).uniform(0, 0.6, N)
-MODEL = Model(Prior(theta=stats.uniform(0, 1)), lambda theta, rng: rng.random((len(theta), N)) * theta)
+MODEL = Model(
+    Prior(theta=stats.uniform(0, 1)), lambda theta, rng: rng.random((len(theta), N)) * theta
+)
 DISTANCE = summary_distance(Query(lambda batch: batch.mean(axis=1, keepdims=True), 1 / N))
-KEYS = {"method", "selection", "count", "simulations", "sensitivity", "noise", "threshold", "budget", "resample", "epsilon", "delta",
-        "charged_epsilon", "charged_delta", "complete", "private"}
+KEYS = {
+    "method",
+    "selection",
+    "count",
+    "simulations",
+    "sensitivity",
+    "noise",
+    "threshold",
+    "budget",
+    "resample",
+    "epsilon",
+    "delta",
+    "charged_epsilon",
+    "charged_delta",
+    "complete",
+    "private",
+}
 CHARGED = getattr(DISTANCE, "computed_sensitivity", DISTANCE.sensitivity)
 
 
 def run(ledger, **kw):
-    given = dict(x=X, model=MODEL, distance=DISTANCE, threshold=0.05, count=5, epsilon=1.0, simulations=300, progress=False, rng=np.random.default_rng(1)) | kw
+    given = (
+        dict(
+            x=X,
+            model=MODEL,
+            distance=DISTANCE,
+            threshold=0.05,
+            count=5,
+            epsilon=1.0,
+            simulations=300,
+            progress=False,
+            rng=np.random.default_rng(1),
+        )
+        | kw
+    )
     return abcdp(given.pop("x"), given.pop("model"), given.pop("distance"), ledger=ledger, **given)
 
 
-@pytest.mark.parametrize("kw", [dict(), dict(resample=True), dict(budget="paper"), dict(noise="laplace"), dict(noise="gaussian", delta=1e-6),
-                                dict(selection="top", threshold=None), dict(selection="top", threshold=None, delta=1e-6, count=50), dict(resample=True, delta=1e-6)])
+@pytest.mark.parametrize(
+    "kw",
+    [
+        dict(),
+        dict(resample=True),
+        dict(budget="paper"),
+        dict(noise="laplace"),
+        dict(noise="gaussian", delta=1e-6),
+        dict(selection="top", threshold=None),
+        dict(selection="top", threshold=None, delta=1e-6, count=50),
+        dict(resample=True, delta=1e-6),
+    ],
+)
 def test_costs_what_it_says_and_holds_only_what_was_paid_for(kw, tmp_path):
     ledger = Ledger(1.0, 1e-5, composition="sum")
     posterior = run(ledger, **(dict(epsilon=1.0) | kw))
     granted = ledger.history[0].granted
-    assert (posterior.info["charged_epsilon"], posterior.info["charged_delta"]) == (granted.epsilon, granted.delta)
-    assert len(posterior) == kw.get("count", 5) and posterior.info["private"] and posterior.info["complete"]
-    assert ledger.spent.epsilon == posterior.info["epsilon"] <= 1 and ledger.spent.delta == posterior.info["delta"] <= 1e-6
-    assert set(posterior.info) <= KEYS and all(isinstance(v, (str, int, float, bool)) for v in posterior.info.values())
+    assert (posterior.info["charged_epsilon"], posterior.info["charged_delta"]) == (
+        granted.epsilon,
+        granted.delta,
+    )
+    assert (
+        len(posterior) == kw.get("count", 5)
+        and posterior.info["private"]
+        and posterior.info["complete"]
+    )
+    assert (
+        ledger.spent.epsilon == posterior.info["epsilon"] <= 1
+        and ledger.spent.delta == posterior.info["delta"] <= 1e-6
+    )
+    assert set(posterior.info) <= KEYS and all(
+        isinstance(v, (str, int, float, bool)) for v in posterior.info.values()
+    )
     posterior.save(tmp_path / "p.npz")
     assert np.array_equal(Posterior.load(tmp_path / "p.npz").theta, posterior.theta)
     assert ledger.history[0].neighbours == "replace" and ledger.history[0].unit == "record"
@@ -47,6 +109,7 @@ def test_costs_what_it_says_and_holds_only_what_was_paid_for(kw, tmp_path):
 
 class Secret:
     "Records that cannot be read without a note of it; reading fails."
+
     shape = (N,)
 
     def __init__(self, ledger):
@@ -65,17 +128,32 @@ def test_nothing_is_read_or_spent_without_the_means():
     assert ledger.spent.epsilon == 0 and not ledger.history and not secret.spent
     ledger = Ledger(1.0)
     secret = Secret(ledger)
-    with pytest.raises(NothingAccepted):                                   # what the reading raised is not heard
+    with pytest.raises(NothingAccepted):  # what the reading raised is not heard
         run(ledger, x=secret)
     cost = SparseVector.calibrate(CHARGED, 1.0, 5, noise="exponential").cost().epsilon
-    assert secret.spent == [cost]                                          # paid before it was read, and read once
+    assert secret.spent == [cost]  # paid before it was read, and read once
 
 
-@pytest.mark.parametrize("kw", [dict(threshold=None), dict(threshold=np.inf), dict(selection="best"), dict(selection="top"), dict(count=0),
-                                dict(epsilon=-1.0), dict(budget="half"), dict(noise="gaussian"), dict(selection="top", threshold=None, count=301),
-                                dict(model=Model(MODEL.prior, lambda theta, rng: rng.random((3, N)))), dict(pool=(np.zeros((3, 1)), np.zeros((2, N)))),
-                                dict(model=Model(MODEL.prior, lambda theta, rng: np.full((len(theta), N), np.inf))),
-                                dict(x=X[:-1]), dict(x=3.0), dict(selection="top", threshold=None, count=200, model="half fail")])
+@pytest.mark.parametrize(
+    "kw",
+    [
+        dict(threshold=None),
+        dict(threshold=np.inf),
+        dict(selection="best"),
+        dict(selection="top"),
+        dict(count=0),
+        dict(epsilon=-1.0),
+        dict(budget="half"),
+        dict(noise="gaussian"),
+        dict(selection="top", threshold=None, count=301),
+        dict(model=Model(MODEL.prior, lambda theta, rng: rng.random((3, N)))),
+        dict(pool=(np.zeros((3, 1)), np.zeros((2, N)))),
+        dict(model=Model(MODEL.prior, lambda theta, rng: np.full((len(theta), N), np.inf))),
+        dict(x=X[:-1]),
+        dict(x=3.0),
+        dict(selection="top", threshold=None, count=200, model="half fail"),
+    ],
+)
 def test_bad_arguments_cost_nothing(kw):
     ledger = Ledger(1.0)
     if kw.get("model") == "half fail":
@@ -91,20 +169,33 @@ def nearest(x, y):
 
 
 def test_outcomes_short_of_the_count():
-    ledger, scales = Ledger(1.0), SparseVector.calibrate(CHARGED, 1.0, 250, noise="exponential", steps=300)
+    ledger, scales = (
+        Ledger(1.0),
+        SparseVector.calibrate(CHARGED, 1.0, 250, noise="exponential", steps=300),
+    )
     with pytest.warns(UserWarning, match="only"):
         short = run(ledger, count=250)
-    assert 0 < len(short) < 250 and ledger.spent == scales.used(len(short)) and not short.info["complete"]
-    assert short.info["epsilon"] == ledger.spent.epsilon < short.info["charged_epsilon"] == scales.cost().epsilon
+    assert (
+        0 < len(short) < 250
+        and ledger.spent == scales.used(len(short))
+        and not short.info["complete"]
+    )
+    assert (
+        short.info["epsilon"]
+        == ledger.spent.epsilon
+        < short.info["charged_epsilon"]
+        == scales.cost().epsilon
+    )
     ledger = Ledger(1.0)
     with pytest.raises(NothingAccepted) as caught:
         run(ledger, threshold=-10.0)
     assert ledger.spent == caught.value.cost and 0 < ledger.spent.epsilon < 0.5
-    run(ledger, epsilon=ledger.remaining.epsilon * (1 - 1e-9))                        # the rest can be spent
+    run(ledger, epsilon=ledger.remaining.epsilon * (1 - 1e-9))  # the rest can be spent
 
 
 class Bare:
     "A user's distance: between and sensitivity, and what it was shown, with whether that was paid for."
+
     sensitivity, unit = 1 / N, "record"
 
     def __init__(self, ledger=None, neighbours="replace", wrong=None):
@@ -115,13 +206,21 @@ class Bare:
         self.seen.append((paid, x.shape, x.dtype, y.shape))
         if paid and self.wrong:
             warnings.warn(f"these are the records: {x}")
-            np.log(-1.0 - np.arange(3))                                      # NumPy's own warning
+            np.log(-1.0 - np.arange(3))  # NumPy's own warning
             return self.wrong(x, y)
         return np.abs(np.clip(x, 0, 1).sum() / N - y.mean(axis=1))
 
 
-WRONG = dict(raises=lambda x, y: 1 / 0, nan=lambda x, y: np.full(len(y), np.nan), number=lambda x, y: 0.0, short=lambda x, y: np.zeros(len(y) - 1),
-             wide=lambda x, y: np.zeros((len(y), 2)), text=lambda x, y: np.array(["near"] * len(y)), none=lambda x, y: None, inf=lambda x, y: np.full(len(y), np.inf))
+WRONG = dict(
+    raises=lambda x, y: 1 / 0,
+    nan=lambda x, y: np.full(len(y), np.nan),
+    number=lambda x, y: 0.0,
+    short=lambda x, y: np.zeros(len(y) - 1),
+    wide=lambda x, y: np.zeros((len(y), 2)),
+    text=lambda x, y: np.array(["near"] * len(y)),
+    none=lambda x, y: None,
+    inf=lambda x, y: np.full(len(y), np.inf),
+)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -131,19 +230,43 @@ def test_a_distance_that_fails_on_the_records_is_heard_of_by_nobody(wrong):
         warnings.simplefilter("always")
         with pytest.raises(NothingAccepted):
             run(ledger, distance=Bare(ledger, wrong=WRONG[wrong]))
-    assert ledger.spent == expected.used(0) and ledger.history[0].granted == expected.cost() and not said
+    assert (
+        ledger.spent == expected.used(0)
+        and ledger.history[0].granted == expected.cost()
+        and not said
+    )
     ledger = Ledger(1.0)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        assert len(run(ledger, distance=Bare(ledger, wrong=WRONG[wrong]), selection="top", threshold=None)) == 5
+        assert (
+            len(
+                run(
+                    ledger,
+                    distance=Bare(ledger, wrong=WRONG[wrong]),
+                    selection="top",
+                    threshold=None,
+                )
+            )
+            == 5
+        )
     assert not said
 
 
 def test_what_did_not_simulate_is_not_released_even_if_all_are_infinitely_far():
-    fails, ledger = lambda theta, rng: np.where(theta > 0.5, np.nan, MODEL.simulate(theta, rng)), Ledger(1.0)
+    fails, ledger = (
+        lambda theta, rng: np.where(theta > 0.5, np.nan, MODEL.simulate(theta, rng)),
+        Ledger(1.0),
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                                    # that fewer draws come than were asked for
-        found = run(ledger, model=Model(MODEL.prior, fails), distance=Bare(ledger, wrong=WRONG["raises"]), selection="top", threshold=None, count=100)
+        warnings.simplefilter("ignore")  # that fewer draws come than were asked for
+        found = run(
+            ledger,
+            model=Model(MODEL.prior, fails),
+            distance=Bare(ledger, wrong=WRONG["raises"]),
+            selection="top",
+            threshold=None,
+            count=100,
+        )
     assert 0 < len(found) < 100 and found.theta.max() <= 0.5 and not found.info["complete"]
 
 
@@ -163,6 +286,7 @@ def test_the_same_failure_on_stand_ins_costs_nothing(wrong):
 
 class Rehearsed(Bare):
     "One that rehearses itself: it notes the shape that it is given."
+
     def rehearse(self, shape, y):
         self.seen.append((False, tuple(shape), None, y.shape))
 
@@ -180,7 +304,7 @@ def test_an_empty_list_of_vectors_is_rehearsed_like_any_other():
     shapes, pairs = [], Model(MODEL.prior, lambda theta, rng: rng.random((len(theta), N, 2)))
     for x in ([], [[0.1, 0.2]], np.empty((0, 2)), np.ones((5, 2))):
         distance = Rehearsed(neighbours="add-remove")
-        with pytest.raises(NothingAccepted):                               # its distances have another shape
+        with pytest.raises(NothingAccepted):  # its distances have another shape
             run(Ledger(1.0), x=x, model=pairs, distance=distance)
         shapes.append([seen for seen in distance.seen if seen[2] is None])
     assert len(shapes[0]) == 1 and all(s == shapes[0] for s in shapes)
@@ -203,18 +327,52 @@ def broken(value, dtype=object):
     return x
 
 
-REPLACED = dict(shuffled=X[::-1], ints=X.astype(int), float32=X.astype("float32"), nan=broken(np.nan, float), inf=broken(-np.inf, float), none=broken(None),
-                text=broken("?"), bytes=broken(b"x"), list_inside=broken((1, 2)), all_text=np.full(N, "seven"), complex=X + 1j, dates=np.full(N, np.datetime64("2020-01-01")),
-                booleans=X > 0.3, huge=broken(1e308, float), huge_int=broken(10**400), nested=broken(broken(1)), listed=list(X), all_nan=np.full(N, np.nan))
-SIZES = dict(empty=X[:0], one=X[:1], two=X[:2], more=np.tile(X, 3), one_nan=np.array([np.nan]), one_object=np.array([object()]), one_text=np.array(["?"]),
-             empty_text=np.array([], dtype=str), listed=[0.1, 0.2], empty_list=[])
+REPLACED = dict(
+    shuffled=X[::-1],
+    ints=X.astype(int),
+    float32=X.astype("float32"),
+    nan=broken(np.nan, float),
+    inf=broken(-np.inf, float),
+    none=broken(None),
+    text=broken("?"),
+    bytes=broken(b"x"),
+    list_inside=broken((1, 2)),
+    all_text=np.full(N, "seven"),
+    complex=X + 1j,
+    dates=np.full(N, np.datetime64("2020-01-01")),
+    booleans=X > 0.3,
+    huge=broken(1e308, float),
+    huge_int=broken(10**400),
+    nested=broken(broken(1)),
+    listed=list(X),
+    all_nan=np.full(N, np.nan),
+)
+SIZES = dict(
+    empty=X[:0],
+    one=X[:1],
+    two=X[:2],
+    more=np.tile(X, 3),
+    one_nan=np.array([np.nan]),
+    one_object=np.array([object()]),
+    one_text=np.array(["?"]),
+    empty_text=np.array([], dtype=str),
+    listed=[0.1, 0.2],
+    empty_list=[],
+)
 DISTANCES = dict(
     bare=lambda ledger, how: Bare(ledger, how),
     mmd=lambda ledger, how: mmd_distance(mmd.Gaussian(0.2), N, bounds=(0, 1), neighbours=how),
     clipped=lambda ledger, how: clipped_mean_distance(nearest, 1.0, N, neighbours=how),
-    summary=lambda ledger, how: summary_distance(Query(lambda b: np.clip(b, 0, 1).sum(axis=1, keepdims=True) / N, 1 / N, neighbours=how)))
-OUTCOMES = dict(all_accepted=dict(threshold=1e6), none_accepted=dict(threshold=-1e6), resampled=dict(threshold=1e6, resample=True, delta=1e-6),
-                top=dict(selection="top", threshold=None, count=40))
+    summary=lambda ledger, how: summary_distance(
+        Query(lambda b: np.clip(b, 0, 1).sum(axis=1, keepdims=True) / N, 1 / N, neighbours=how)
+    ),
+)
+OUTCOMES = dict(
+    all_accepted=dict(threshold=1e6),
+    none_accepted=dict(threshold=-1e6),
+    resampled=dict(threshold=1e6, resample=True, delta=1e-6),
+    top=dict(selection="top", threshold=None, count=40),
+)
 
 
 def public_side(x, distance, how, **kw):
@@ -229,13 +387,25 @@ def public_side(x, distance, how, **kw):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            found = run(ledger, x=x, distance=distance, model=Model(MODEL.prior, simulate), **dict(simulations=40) | kw)
+            found = run(
+                ledger,
+                x=x,
+                distance=distance,
+                model=Model(MODEL.prior, simulate),
+                **dict(simulations=40) | kw,
+            )
             outcome = (len(found), found.theta.dtype, found.names, found.info)
         except Exception as error:
             outcome = (type(error), str(error), str(error.__cause__), str(error.__context__))
     shown = [seen for seen in getattr(distance, "seen", []) if not seen[0]]
     entries = [(e.cost, e.granted, e.label, e.neighbours, e.unit) for e in ledger.history]
-    return dict(calls=calls, outcome=outcome, said=[str(w.message) for w in said], shown=shown, entries=entries)
+    return dict(
+        calls=calls,
+        outcome=outcome,
+        said=[str(w.message) for w in said],
+        shown=shown,
+        entries=entries,
+    )
 
 
 @pytest.mark.parametrize("distance, outcome", list(itertools.product(DISTANCES, OUTCOMES)))
@@ -259,6 +429,7 @@ def test_nor_how_many_there_are_where_that_is_confidential(distance, outcome):
 
 class Slipping:
     "A distance of sensitivity 1 / N whose computed values may be off by `error`."
+
     def __init__(self, error):
         self.sensitivity, self.error = 1 / N, error
         self.computed_sensitivity = self.sensitivity + 2 * error
@@ -269,6 +440,7 @@ class Slipping:
 
 class Noted(Private):
     "The vetted noise, with a note of the scales asked for, in steps."
+
     def __init__(self):
         self.scales = []
 
@@ -283,7 +455,7 @@ def test_the_error_of_a_distance_is_charged(error):
     distance, ledger, source = Slipping(error), Ledger(1.0), Noted()
     run(ledger, distance=distance, source=source, threshold=3.0)
     b1, b2 = source.scales[:2]
-    moves = distance.sensitivity + 2 * error                                # in real numbers, and half a step for each end
+    moves = distance.sensitivity + 2 * error  # in real numbers, and half a step for each end
     step = 2.0 ** (np.frexp(distance.computed_sensitivity)[1] - 21)
     loss = (np.floor(moves / step) + 1) * (1 / b1 + 2 * 5 / b2)
     charge = ledger.history[0].granted.epsilon
@@ -291,10 +463,26 @@ def test_the_error_of_a_distance_is_charged(error):
 
 
 LEDGERS = {"pure sum": lambda: Ledger(2.0), "zcdp": lambda: Ledger(rho=1.0)}
-LEDGERS |= {how: (lambda how=how: Ledger(2.0, 1e-5, composition=how)) for how in ("sum", "gaussian", "renyi", "planned")}
-WAYS = dict(pure={}, resampled=dict(resample=True, delta=1e-6, count=20), gaussian=dict(noise="gaussian", delta=1e-6), top=dict(selection="top", threshold=None),
-            gumbel=dict(selection="top", threshold=None, delta=1e-6, count=50), pure_resampled=dict(resample=True))
-REFUSED = {("pure sum", "resampled"), ("pure sum", "gaussian"), ("pure sum", "gumbel"), ("zcdp", "gaussian"), ("gaussian", "gaussian"), ("gaussian", "gumbel")}
+LEDGERS |= {
+    how: (lambda how=how: Ledger(2.0, 1e-5, composition=how))
+    for how in ("sum", "gaussian", "renyi", "planned")
+}
+WAYS = dict(
+    pure={},
+    resampled=dict(resample=True, delta=1e-6, count=20),
+    gaussian=dict(noise="gaussian", delta=1e-6),
+    top=dict(selection="top", threshold=None),
+    gumbel=dict(selection="top", threshold=None, delta=1e-6, count=50),
+    pure_resampled=dict(resample=True),
+)
+REFUSED = {
+    ("pure sum", "resampled"),
+    ("pure sum", "gaussian"),
+    ("pure sum", "gumbel"),
+    ("zcdp", "gaussian"),
+    ("gaussian", "gaussian"),
+    ("gaussian", "gumbel"),
+}
 
 
 @pytest.mark.parametrize("how, way", list(itertools.product(LEDGERS, WAYS)))
@@ -308,7 +496,7 @@ def test_any_ledger_pays_what_has_a_loss_that_it_knows(how, way):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = run(ledger, **WAYS[way])
-    entry, = ledger.history
+    (entry,) = ledger.history
     assert (entry.cost.epsilon, entry.cost.delta) == (found.info["epsilon"], found.info["delta"])
     assert entry.cost <= entry.granted and entry.granted.epsilon <= 1
     if how == "zcdp":
@@ -320,8 +508,12 @@ def test_a_refund_reaches_only_sums_of_pure_epsilon(how):
     ledger = LEDGERS[how]()
     with pytest.raises(NothingAccepted) as caught:
         run(ledger, threshold=-10.0)
-    entry, = ledger.history
-    assert entry.cost == caught.value.cost and entry.cost.epsilon < 0.5 and entry.granted.epsilon == pytest.approx(1)
+    (entry,) = ledger.history
+    assert (
+        entry.cost == caught.value.cost
+        and entry.cost.epsilon < 0.5
+        and entry.granted.epsilon == pytest.approx(1)
+    )
     if how == "zcdp":
         assert ledger.spent.rho == entry.granted.loss.rho
     else:
@@ -329,7 +521,10 @@ def test_a_refund_reaches_only_sums_of_pure_epsilon(how):
 
 
 def test_noise_does_not_come_from_rng_but_simulations_do(tmp_path):
-    a, b = (run(Ledger(1), epsilon=0.02, rng=np.random.default_rng(5), threshold=0.1, count=20) for _ in range(2))
+    a, b = (
+        run(Ledger(1), epsilon=0.02, rng=np.random.default_rng(5), threshold=0.1, count=20)
+        for _ in range(2)
+    )
     assert not np.array_equal(a.theta, b.theta)
     public = {v.tobytes() for v in simulate_pool(MODEL, 300, rng=np.random.default_rng(5))[0]}
     assert {v.tobytes() for v in a.theta} | {v.tobytes() for v in b.theta} <= public
@@ -337,25 +532,44 @@ def test_noise_does_not_come_from_rng_but_simulations_do(tmp_path):
         warnings.simplefilter("ignore")
         go = lambda **kw: run(Ledger(1), source=Seeded(np.random.default_rng(6)), **kw)
         reference = go()
-        for kw in (dict(executor=threads), dict(checkpoint=tmp_path / "c.npz"), dict(checkpoint=tmp_path / "c.npz")):
+        for kw in (
+            dict(executor=threads),
+            dict(checkpoint=tmp_path / "c.npz"),
+            dict(checkpoint=tmp_path / "c.npz"),
+        ):
             assert np.array_equal(go(**kw).theta, reference.theta)
         assert not reference.info["private"]
 
 
 def test_a_killed_pool_resumes_to_the_same_result(tmp_path):
     calls, path = [], tmp_path / "pool.npz"
+
     def dies(theta, rng):
         calls.append(len(theta))
-        if len(calls) == 5: raise KeyboardInterrupt
+        if len(calls) == 5:
+            raise KeyboardInterrupt
         return MODEL.simulate(theta, rng)
+
     import dpsbi.owner.abcdp as module
-    clock, module.time = module.time, type("T", (), {"monotonic": staticmethod(lambda: 100.0 * len(calls))})     # save after every batch
+
+    clock, module.time = (
+        module.time,
+        type("T", (), {"monotonic": staticmethod(lambda: 100.0 * len(calls))}),
+    )  # save after every batch
     try:
         with pytest.raises(KeyboardInterrupt):
-            simulate_pool(Model(MODEL.prior, dies), 300, rng=np.random.default_rng(7), progress=False, checkpoint=path)
+            simulate_pool(
+                Model(MODEL.prior, dies),
+                300,
+                rng=np.random.default_rng(7),
+                progress=False,
+                checkpoint=path,
+            )
     finally:
         module.time = clock
-    theta, y = simulate_pool(Model(MODEL.prior, dies), 300, rng=np.random.default_rng(7), progress=False, checkpoint=path)
+    theta, y = simulate_pool(
+        Model(MODEL.prior, dies), 300, rng=np.random.default_rng(7), progress=False, checkpoint=path
+    )
     whole = simulate_pool(MODEL, 300, rng=np.random.default_rng(7), progress=False)
     assert np.array_equal(theta, whole[0]) and np.array_equal(y, whole[1]) and len(calls) < 20
 
@@ -377,13 +591,22 @@ def test_replay():
 def test_distances_and_planner():
     clipped = clipped_mean_distance(lambda x, y: np.abs(x - y.mean(axis=1)[:, None]), 0.3, N)
     y = MODEL.simulate(np.full((5, 1), 0.5), np.random.default_rng(10))
-    neighbour = X.copy(); neighbour[0] = 100.0
-    assert np.abs(clipped.between(X, y) - clipped.between(neighbour, y)).max() <= clipped.sensitivity == 0.3 / N
+    neighbour = X.copy()
+    neighbour[0] = 100.0
+    assert (
+        np.abs(clipped.between(X, y) - clipped.between(neighbour, y)).max()
+        <= clipped.sensitivity
+        == 0.3 / N
+    )
     with pytest.raises(ValueError):
         summary_distance(Query(lambda b: b, 1.0, norm="l0"))
     table = plan(1 / N, [1, 10], 1.0, [0.01, 0.1])
     assert table.shape == (2, 4) and (table["gap 0.01"] > table["gap 0.1"]).all()
-    assert largest_count(1e-4, 1.0, 0.05) > largest_count(1e-4, 0.5, 0.05) > largest_count(1e-4, 0.5, 0.05, budget="paper", noise="laplace", resample=True)
+    assert (
+        largest_count(1e-4, 1.0, 0.05)
+        > largest_count(1e-4, 0.5, 0.05)
+        > largest_count(1e-4, 0.5, 0.05, budget="paper", noise="laplace", resample=True)
+    )
 
 
 def test_synthetic_data_are_simulations_at_the_draws():

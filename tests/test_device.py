@@ -4,6 +4,7 @@ torch's device without memory, "meta", is given one: its tensors are stood in fo
 processor's memory. An operation that mixes the two places fails, as it would on a machine with an accelerator; anything else is
 computed by the processor's own kernels, so that results can be compared bit for bit.
 """
+
 from contextlib import contextmanager
 from functools import partial
 from unittest import mock
@@ -22,17 +23,24 @@ from dpsbi.mechanisms import Laplace, Release
 from dpsbi.simulators import counts
 
 aten = torch.ops.aten
-CROSSES = {aten._to_copy.default, aten.copy_.default}                                # the two operations that may
-INDEXED = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default}       # indices may be the processor's
+CROSSES = {aten._to_copy.default, aten.copy_.default}  # the two operations that may
+INDEXED = {
+    aten.index.Tensor,
+    aten.index_put_.default,
+    aten.index_put.default,
+}  # indices may be the processor's
 
 
 class There(torch.Tensor):
     "A tensor that says that it is on the device; `here` has its numbers."
+
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, here):
-        there = torch.Tensor._make_wrapper_subclass(cls, here.size(), strides=here.stride(), dtype=here.dtype, device="meta")
+        there = torch.Tensor._make_wrapper_subclass(
+            cls, here.size(), strides=here.stride(), dtype=here.dtype, device="meta"
+        )
         there.here = here
         return there
 
@@ -50,14 +58,24 @@ def carry_out(op, args, kwargs):
     wrapped = {id(x.here): x for x in there}
     if device is not None:
         kwargs = kwargs | dict(device="cpu")
-    out = op(*tree_map(lambda x: x.here if isinstance(x, There) else x, args), **tree_map(lambda x: x.here if isinstance(x, There) else x, kwargs))
-    goes = torch.device(device).type == "meta" if device is not None else isinstance(args[0], There) if op is aten.copy_.default else bool(there)
+    out = op(
+        *tree_map(lambda x: x.here if isinstance(x, There) else x, args),
+        **tree_map(lambda x: x.here if isinstance(x, There) else x, kwargs),
+    )
+    goes = (
+        torch.device(device).type == "meta"
+        if device is not None
+        else isinstance(args[0], There)
+        if op is aten.copy_.default
+        else bool(there)
+    )
     place = lambda x: wrapped.get(id(x), There(x)) if isinstance(x, torch.Tensor) and goes else x
     return tree_map(place, out)
 
 
 class Accelerator(TorchDispatchMode):
     "Within it, the device has a memory."
+
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         return carry_out(op, args, kwargs or {})
 
@@ -65,9 +83,17 @@ class Accelerator(TorchDispatchMode):
 @contextmanager
 def accelerator():
     before = torch.__future__.get_overwrite_module_params_on_conversion()
-    torch.__future__.set_overwrite_module_params_on_conversion(True)                 # a parameter cannot change its class
+    torch.__future__.set_overwrite_module_params_on_conversion(
+        True
+    )  # a parameter cannot change its class
     try:
-        with mock.patch("torch.optim.optimizer._get_fused_kernels_supported_devices", lambda: ["cpu", "meta"]), Accelerator():
+        with (
+            mock.patch(
+                "torch.optim.optimizer._get_fused_kernels_supported_devices",
+                lambda: ["cpu", "meta"],
+            ),
+            Accelerator(),
+        ):
             yield
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(before)
@@ -85,13 +111,26 @@ def pairs(rng, n=400):
 
 
 def trained(device, **how):
-    usual = dict(flow=Shape(layers=2, blocks=1, hidden=8, bins=4), steps=40, every=10, batch=64, device=device, progress=False)
-    return fit(pairs, pairs(np.random.default_rng(2)), rng=np.random.default_rng(1), **(usual | how))
+    usual = dict(
+        flow=Shape(layers=2, blocks=1, hidden=8, bins=4),
+        steps=40,
+        every=10,
+        batch=64,
+        device=device,
+        progress=False,
+    )
+    return fit(
+        pairs, pairs(np.random.default_rng(2)), rng=np.random.default_rng(1), **(usual | how)
+    )
 
 
 def test_the_stand_in_notices_what_a_machine_would(device):
     x, y = torch.ones(3, device="meta"), torch.ones(3)
-    assert x.device.type == "meta" and (x + 1).device.type == "meta" and (x.cpu() + y).device.type == "cpu"
+    assert (
+        x.device.type == "meta"
+        and (x + 1).device.type == "meta"
+        and (x.cpu() + y).device.type == "cpu"
+    )
     with pytest.raises(RuntimeError, match="two places"):
         x + y
     with pytest.raises(RuntimeError, match="two places"):
@@ -105,29 +144,43 @@ def test_a_flow_trains_there_as_here():
     with accelerator():
         there = trained("meta")
     assert here.flow.arrays().keys() == there.flow.arrays().keys()
-    assert all(np.array_equal(a, there.flow.arrays()[name]) for name, a in here.flow.arrays().items())
+    assert all(
+        np.array_equal(a, there.flow.arrays()[name]) for name, a in here.flow.arrays().items()
+    )
 
 
 def test_a_loss_that_leaves_a_tensor_behind_is_noticed(device):
     def loss(net, y, u, w):
         return -(torch.ones(len(y)) * net.log_prob(y, u)).mean()
+
     with pytest.raises(RuntimeError, match="two places"):
         trained("meta", loss=loss)
 
 
 LITTLE = dict(training=Training(steps=10, final_steps=20, members=1), progress=False)
-METHODS = {f"sppe, {how}": partial(sppe, rounds=2, simulations=200, draws=50, correction=how, **LITTLE) for how in ("weights", "atomic", "truncated")}
-METHODS |= {"sple": partial(sple, rounds=1, simulations=500, draws=50, **LITTLE),
-            "amortise": lambda release, model, **how: amortise(release.query, release.mechanism, model, simulations=300, **LITTLE, **how)
-            .posterior(release, draws=50, rng=np.random.default_rng(2)),
-            "rnpe": partial(rnpe, simulations=500, draws=50, warmup=20, **LITTLE)}
+METHODS = {
+    f"sppe, {how}": partial(sppe, rounds=2, simulations=200, draws=50, correction=how, **LITTLE)
+    for how in ("weights", "atomic", "truncated")
+}
+METHODS |= {
+    "sple": partial(sple, rounds=1, simulations=500, draws=50, **LITTLE),
+    "amortise": lambda release, model, **how: amortise(
+        release.query, release.mechanism, model, simulations=300, **LITTLE, **how
+    ).posterior(release, draws=50, rng=np.random.default_rng(2)),
+    "rnpe": partial(rnpe, simulations=500, draws=50, warmup=20, **LITTLE),
+}
 
 
-@pytest.mark.filterwarnings("ignore")                                                # fits so short are poor
+@pytest.mark.filterwarnings("ignore")  # fits so short are poor
 @pytest.mark.parametrize("method", METHODS)
 def test_every_neural_method_there_as_here(method):
-    release, model = Release([37.4], counts.counting_query(), Laplace(5.0)), counts.gamma_poisson(25, 1)
-    run = lambda device: METHODS[method](release, model, rng=np.random.default_rng(1), device=device)
+    release, model = (
+        Release([37.4], counts.counting_query(), Laplace(5.0)),
+        counts.gamma_poisson(25, 1),
+    )
+    run = lambda device: METHODS[method](
+        release, model, rng=np.random.default_rng(1), device=device
+    )
     here = run("cpu")
     with accelerator():
         there = run("meta")

@@ -1,4 +1,5 @@
 """Diagnostics: known values, invariances, and edge cases, fast; false-alarm rates are measured in the notebook."""
+
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -9,20 +10,37 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpsbi import Laplace, Posterior, Release
-from dpsbi.checks.diagnostics import (c2st, c2st_scores, coverage, ecdf_band, ecdf_p_value, ks, log_median_distance, mmd2,
-                                      negative_log_density, sbc, score)
+from dpsbi.checks.diagnostics import (
+    c2st,
+    c2st_scores,
+    coverage,
+    ecdf_band,
+    ecdf_p_value,
+    ks,
+    log_median_distance,
+    mmd2,
+    negative_log_density,
+    sbc,
+    score,
+)
 from dpsbi.simulators import counts
 
 MODEL, QUERY, NOISE = counts.gamma_poisson(alpha=25, beta=1), counts.counting_query(), Laplace(5.0)
 
 
 def exact(release, model, rng):
-    return Posterior(counts.exact_posterior(25, 1, release).sample(200, rng), names=model.prior.names)
+    return Posterior(
+        counts.exact_posterior(25, 1, release).sample(200, rng), names=model.prior.names
+    )
 
 
 def weighted(release, model, rng):
     theta = model.prior.sample(2000, rng)
-    return Posterior(theta, release.mechanism.log_prob(release.s_dp, model.simulate(theta, rng)), model.prior.names)
+    return Posterior(
+        theta,
+        release.mechanism.log_prob(release.s_dp, model.simulate(theta, rng)),
+        model.prior.names,
+    )
 
 
 def test_c2st_sees_what_differs_and_not_what_agrees():
@@ -39,7 +57,9 @@ def test_c2st_is_the_same_for_one_seed_with_any_executor_and_any_units():
     alone = c2st_scores(a, b, rng=np.random.default_rng(3))
     for pool in (ThreadPoolExecutor(2), ProcessPoolExecutor(2)):
         with pool:
-            assert np.array_equal(alone, c2st_scores(a, b, rng=np.random.default_rng(3), executor=pool))
+            assert np.array_equal(
+                alone, c2st_scores(a, b, rng=np.random.default_rng(3), executor=pool)
+            )
     assert np.array_equal(alone, c2st_scores(1024 * a, 1024 * b, rng=np.random.default_rng(3)))
     with pytest.raises(TypeError, match="rng"):
         c2st(a, b)
@@ -65,7 +85,9 @@ def test_mmd2_is_symmetric_and_moves_with_its_units(n, m, d, seed):
 
 def test_ks_names_the_parameter_that_is_wrong():
     rng = np.random.default_rng(5)
-    found = ks(Posterior(rng.normal(size=(2000, 3)) + [0, 0.5, 0], names=list("abc")), [stats.norm.cdf] * 3)
+    found = ks(
+        Posterior(rng.normal(size=(2000, 3)) + [0, 0.5, 0], names=list("abc")), [stats.norm.cdf] * 3
+    )
     assert not found.agree(1e-6) and found.table()["adjusted"].idxmin() == "b"
     assert np.all(found.adjusted >= found.p_value) and found.adjusted.max() <= 1
 
@@ -75,7 +97,12 @@ def test_ks_names_the_parameter_that_is_wrong():
 def test_the_band_holds_the_diagonal_and_its_p_value_runs_from_0_to_1(n, draws, alarm):
     low, high = ecdf_band(n, draws, alarm)
     diagonal = np.arange(1, draws + 1) / (draws + 1)
-    assert np.all(low <= diagonal) and np.all(diagonal <= high) and np.all(np.diff(low) >= 0) and np.all(np.diff(high) >= 0)
+    assert (
+        np.all(low <= diagonal)
+        and np.all(diagonal <= high)
+        and np.all(np.diff(low) >= 0)
+        and np.all(np.diff(high) >= 0)
+    )
     assert ecdf_p_value(np.zeros(n, int), draws) <= (1 / (draws + 1)) ** n * 2 * draws + 1e-9
     assert 0 <= ecdf_p_value(np.random.default_rng(n).integers(0, draws + 1, n), draws) <= 1
 
@@ -85,7 +112,13 @@ def test_calibration_passes_the_exact_posterior_and_fails_a_narrow_one(method):
     how = dict(replications=150, draws=40, rng=np.random.default_rng(6), progress=False)
     right = sbc(method, MODEL, QUERY, NOISE, **how)
     assert right.uniform(1e-6) and coverage(right, alarm=1e-6).right()
-    narrow = sbc(lambda *a: Posterior(method(*a).mean() + 0.3 * (exact(*a).theta - exact(*a).mean())), MODEL, QUERY, NOISE, **how)
+    narrow = sbc(
+        lambda *a: Posterior(method(*a).mean() + 0.3 * (exact(*a).theta - exact(*a).mean())),
+        MODEL,
+        QUERY,
+        NOISE,
+        **how,
+    )
     assert not narrow.uniform(1e-6) and not coverage(narrow, alarm=1e-6).right()
 
 
@@ -93,29 +126,61 @@ def test_calibration_over_processes():
     how = dict(replications=12, draws=20, progress=False)
     alone = sbc(exact, MODEL, QUERY, NOISE, rng=np.random.default_rng(7), **how)
     with ProcessPoolExecutor(2) as pool:
-        assert np.array_equal(alone.positions, sbc(exact, MODEL, QUERY, NOISE, rng=np.random.default_rng(7), executor=pool, **how).positions)
+        assert np.array_equal(
+            alone.positions,
+            sbc(
+                exact, MODEL, QUERY, NOISE, rng=np.random.default_rng(7), executor=pool, **how
+            ).positions,
+        )
 
 
 def test_calibration_warns_of_posteriors_worth_too_little():
     few = lambda release, model, rng: Posterior(model.prior.sample(30, rng), rng.normal(size=30))
     with pytest.warns(UserWarning, match="less than five times"):
-        sbc(few, MODEL, QUERY, NOISE, replications=5, draws=20, rng=np.random.default_rng(8), progress=False)
+        sbc(
+            few,
+            MODEL,
+            QUERY,
+            NOISE,
+            replications=5,
+            draws=20,
+            rng=np.random.default_rng(8),
+            progress=False,
+        )
 
 
 def test_scores():
-    normal = Posterior(np.random.default_rng(9).normal(size=(4000, 1)), density=lambda t: stats.norm.logpdf(t[:, 0]))
+    normal = Posterior(
+        np.random.default_rng(9).normal(size=(4000, 1)),
+        density=lambda t: stats.norm.logpdf(t[:, 0]),
+    )
     assert np.isclose(negative_log_density(normal, 0.0), 0.5 * np.log(2 * np.pi))
-    h2 = 4000 ** -0.4  # Scott's rule: the estimate is a normal of variance 1 + h², up to noise; 40 draws within h of 0 at least
-    assert abs(negative_log_density(normal, 0.0, by="kernel") - 0.5 * np.log(2 * np.pi * (1 + h2))) < 4.9 / np.sqrt(4000 * np.sqrt(h2))
+    h2 = (
+        4000**-0.4
+    )  # Scott's rule: the estimate is a normal of variance 1 + h², up to noise; 40 draws within h of 0 at least
+    assert abs(
+        negative_log_density(normal, 0.0, by="kernel") - 0.5 * np.log(2 * np.pi * (1 + h2))
+    ) < 4.9 / np.sqrt(4000 * np.sqrt(h2))
     failing = type(MODEL)(MODEL.prior, lambda theta, rng: theta * np.nan)
-    assert log_median_distance(normal, Release([1.0], QUERY, NOISE), failing, rng=np.random.default_rng(1), progress=False) == np.inf
+    assert (
+        log_median_distance(
+            normal,
+            Release([1.0], QUERY, NOISE),
+            failing,
+            rng=np.random.default_rng(1),
+            progress=False,
+        )
+        == np.inf
+    )
 
 
 def few_worth():
     "Exact draws of a normal, of unequal weight, worth about 70; and a thousand of equal weight."
     rng = np.random.default_rng(11)
     theta = 5 * rng.normal(size=(900, 2))
-    weighted = Posterior(theta, stats.norm.logpdf(theta).sum(1) - stats.norm(0, 5).logpdf(theta).sum(1))
+    weighted = Posterior(
+        theta, stats.norm.logpdf(theta).sum(1) - stats.norm(0, 5).logpdf(theta).sum(1)
+    )
     assert 40 < weighted.ess < 80
     return weighted, rng.normal(size=(1000, 2))
 
@@ -132,7 +197,10 @@ def test_c2st_of_what_draws_are_worth_finds_the_exact_ones_right():
     few, reference = few_worth()
     copies = few.resample(600, np.random.default_rng(1)).theta
     error = 1.4 * 0.5 / np.sqrt(2 * few.ess)
-    assert abs(c2st(reference, few, rng=np.random.default_rng(3)) - 0.5) < stats.norm.isf(1e-6 / 2) * error
+    assert (
+        abs(c2st(reference, few, rng=np.random.default_rng(3)) - 0.5)
+        < stats.norm.isf(1e-6 / 2) * error
+    )
     with pytest.warns(UserWarning, match="are copies, worth"):
         assert c2st_scores(reference, copies, rng=np.random.default_rng(3)).shape == (1, 5)
 
@@ -148,5 +216,7 @@ def test_c2st_says_nothing_of_a_resample_of_what_weights_are_worth_or_of_whole_n
 
 def test_score_has_no_width_that_cancels_over_seeds():
     exact = np.random.default_rng(5).normal(size=(500, 1))
-    found = score(lambda rng: rng.choice([0.5, 2.0]) * exact, exact, seeds=(1, 2, 3, 4), size=50).table()
+    found = score(
+        lambda rng: rng.choice([0.5, 2.0]) * exact, exact, seeds=(1, 2, 3, 4), size=50
+    ).table()
     assert np.allclose(found.sd_factor, 2.0)

@@ -1,4 +1,5 @@
 """The notebooks as the documentation site reads them: titles, links, contents, and cells without nbdev's directives."""
+
 import importlib.util
 import json
 import re
@@ -9,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NBS = ROOT / "nbs"
-NOTEBOOKS = sorted(p for p in NBS.rglob("*.ipynb") if not re.search(r"/[._]", p.relative_to(ROOT).as_posix()))
+NOTEBOOKS = sorted(
+    p for p in NBS.rglob("*.ipynb") if not re.search(r"/[._]", p.relative_to(ROOT).as_posix())
+)
 CODE = re.compile(r"```.*?```|~~~.*?~~~|(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
 MATH = re.compile(r"(?<!\\)\$\$.+?\$\$|(?<!\\)\$(?=\S)[^$]+?(?<=\S)\$(?!\d)", re.S)
 LINK = re.compile(r"""\]\(\s*<?([^)\s>]+)|<(?:img|a)\b[^>]*?\s(?:src|href)=["']([^"']+)""")
@@ -18,7 +21,9 @@ spec = importlib.util.spec_from_file_location("docs_conf", NBS / "conf.py")
 conf = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(conf)
 
-every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.relative_to(NBS).as_posix())
+every_notebook = pytest.mark.parametrize(
+    "path", NOTEBOOKS, ids=lambda p: p.relative_to(NBS).as_posix()
+)
 
 
 def read(path):
@@ -32,8 +37,15 @@ def links(markdown):
 
 def broken(path, nb):
     "The relative links of a notebook at `path` that lead to no file."
-    targets = [t for cell in nb["cells"] if cell["cell_type"] == "markdown" for t in links("".join(cell["source"]))]
-    files = [t.partition("#")[0] for t in targets if not re.match(r"[a-z][a-z0-9+.-]*:|//|#", t, re.I)]
+    targets = [
+        t
+        for cell in nb["cells"]
+        if cell["cell_type"] == "markdown"
+        for t in links("".join(cell["source"]))
+    ]
+    files = [
+        t.partition("#")[0] for t in targets if not re.match(r"[a-z][a-z0-9+.-]*:|//|#", t, re.I)
+    ]
     return [f for f in files if not (path.parent / f).exists()]
 
 
@@ -45,10 +57,14 @@ def cell(source, kind="code"):
 def test_title_and_summary(path):
     nb = read(path)
     lines = "".join(nb["cells"][0]["source"]).splitlines()
-    assert nb["cells"][0]["cell_type"] == "markdown" and re.match(r"# \S", lines[0]), "the first cell begins with `# Title`"
+    assert nb["cells"][0]["cell_type"] == "markdown" and re.match(r"# \S", lines[0]), (
+        "the first cell begins with `# Title`"
+    )
     module = any(re.search(r"^#\| *default_exp", "".join(c["source"]), re.M) for c in nb["cells"])
     if module or path.parent.name != "cases":
-        assert len(lines) > 1 and re.match(r"> \S", lines[1]), "the second line is `> one sentence that says what this is`"
+        assert len(lines) > 1 and re.match(r"> \S", lines[1]), (
+            "the second line is `> one sentence that says what this is`"
+        )
 
 
 @every_notebook
@@ -57,41 +73,82 @@ def test_relative_links_lead_to_files(path):
 
 
 def test_a_broken_link_is_seen():
-    text = ("[a](no.ipynb#part) `[b](code.ipynb)` [c](https://example.org) "
-            "[d](#here) ![e](no.png) $\\sup[0, 1](x)$")
+    text = (
+        "[a](no.ipynb#part) `[b](code.ipynb)` [c](https://example.org) "
+        "[d](#here) ![e](no.png) $\\sup[0, 1](x)$"
+    )
     assert broken(NBS / "x.ipynb", {"cells": [cell(text, "markdown")]}) == ["no.ipynb", "no.png"]
 
 
 def test_contents_hold_every_notebook_once():
     listed = [name for names in conf.contents().values() for name in names]
-    assert sorted([*listed, "index"]) == sorted({"index", *(p.relative_to(NBS).with_suffix("").as_posix() for p in NOTEBOOKS)})
+    assert sorted([*listed, "index"]) == sorted(
+        {"index", *(p.relative_to(NBS).with_suffix("").as_posix() for p in NOTEBOOKS)}
+    )
 
 
 def test_contents_in_reading_order(tmp_path):
-    names = ["index", "01_b", "00_a", "benchmarks", "errata", "extra",
-             "analyst/30_c", "owner/20_d", "cases/e", "_build/f", "new/g"]
+    names = [
+        "index",
+        "01_b",
+        "00_a",
+        "benchmarks",
+        "errata",
+        "extra",
+        "analyst/30_c",
+        "owner/20_d",
+        "cases/e",
+        "_build/f",
+        "new/g",
+    ]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.ipynb").touch()
     assert list(conf.contents(tmp_path).items()) == [
-        ("Foundations", ["00_a", "01_b"]), ("For the data owner", ["owner/20_d"]), ("For the analyst", ["analyst/30_c"]),
-        ("Case studies", ["cases/e"]), ("Reading", ["errata", "benchmarks", "extra", "new/g"])]
+        ("Foundations", ["00_a", "01_b"]),
+        ("For the data owner", ["owner/20_d"]),
+        ("For the analyst", ["analyst/30_c"]),
+        ("Case studies", ["cases/e"]),
+        ("Reading", ["errata", "benchmarks", "extra", "new/g"]),
+    ]
 
 
 def test_directives_steer_the_page_and_go():
-    nb = {"metadata": {}, "cells": [
-        cell("# T\n#| stays in Markdown", "markdown"), cell("#| default_exp a.b"), cell("#| hide\nsecret"),
-        cell("#|export\n#| slow\nx = 1  #| in the line\n"), cell("#| hide_input\ny"), cell("z")]}
+    nb = {
+        "metadata": {},
+        "cells": [
+            cell("# T\n#| stays in Markdown", "markdown"),
+            cell("#| default_exp a.b"),
+            cell("#| hide\nsecret"),
+            cell("#|export\n#| slow\nx = 1  #| in the line\n"),
+            cell("#| hide_input\ny"),
+            cell("z"),
+        ],
+    }
     out = conf.tidy(nb, lambda module: f"module {module}")["cells"]
-    assert [c["source"] for c in out] == ["# T\n#| stays in Markdown", "module a.b", "x = 1  #| in the line\n", "y", "z"]
+    assert [c["source"] for c in out] == [
+        "# T\n#| stays in Markdown",
+        "module a.b",
+        "x = 1  #| in the line\n",
+        "y",
+        "z",
+    ]
     assert [c["metadata"].get("tags", []) for c in out][2:] == [["export"], ["remove-input"], []]
     assert nb["cells"][3]["metadata"] == {}, "the notebook itself is left as it was"
 
 
-@pytest.mark.parametrize("text, loads", [
-    ('<script src="https://x.org/a.js"></script>', True), ("<link rel='stylesheet' href='//x.org/a.css'>", True),
-    ("@font-face { src: url(http://x.org/a.woff) }", True), ('<img alt="a" src="https://x.org/a.png">', True),
-    ('<script src="_static/a.js"></script>', False), ('<a href="https://x.org">a link is no load</a>', False),
-    ('<svg xmlns="http://www.w3.org/2000/svg">', False), ("url(\"data:image/svg+xml;utf8,<svg xmlns='http://x.org'>\")", False)])
+@pytest.mark.parametrize(
+    "text, loads",
+    [
+        ('<script src="https://x.org/a.js"></script>', True),
+        ("<link rel='stylesheet' href='//x.org/a.css'>", True),
+        ("@font-face { src: url(http://x.org/a.woff) }", True),
+        ('<img alt="a" src="https://x.org/a.png">', True),
+        ('<script src="_static/a.js"></script>', False),
+        ('<a href="https://x.org">a link is no load</a>', False),
+        ('<svg xmlns="http://www.w3.org/2000/svg">', False),
+        ("url(\"data:image/svg+xml;utf8,<svg xmlns='http://x.org'>\")", False),
+    ],
+)
 def test_offline_check(text, loads):
     assert bool(conf.LOAD.search(text)) == loads

@@ -2,6 +2,7 @@
 
 Statistical checks are seeded; means are compared at 4.9 standard errors (false-alarm rate 1e-6 each).
 """
+
 import json
 import warnings
 from types import SimpleNamespace
@@ -11,7 +12,17 @@ import pytest
 from scipy import stats
 
 import dpsbi
-from dpsbi import DiscreteLaplace, Gaussian, Laplace, Mechanism, Model, Posterior, Prior, Query, Release
+from dpsbi import (
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    Model,
+    Posterior,
+    Prior,
+    Query,
+    Release,
+)
 from dpsbi.analyst import importance as room
 from dpsbi.analyst.flows import Shape
 from dpsbi.analyst.sppe import Training
@@ -29,7 +40,13 @@ def heard(release, model, seed=1, **kw):
     "What `infer` returns, and what it says."
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = dpsbi.infer(release, model, rng=np.random.default_rng(seed), progress=False, **dict(neural=BRIEF) | kw)
+        found = dpsbi.infer(
+            release,
+            model,
+            rng=np.random.default_rng(seed),
+            progress=False,
+            **dict(neural=BRIEF) | kw,
+        )
     return found, said
 
 
@@ -52,14 +69,19 @@ class BlackBox(Mechanism):
 
 def squared(d, noise):
     "The first value is the square of the first parameter: two modes, at -3 and 3."
+
     def simulate(theta, rng):
         s = np.column_stack([theta[:, 0] ** 2, theta[:, 1:]])
         return s + rng.normal(0, 0.3, s.shape)
+
     prior = Prior(**{f"t{j}": stats.norm(0, 5) for j in range(d)})
     return Release([9.0] + [3.0] * (d - 1), L2, Gaussian(noise)), Model(prior, simulate)
 
 
-@pytest.mark.parametrize("d, noise, seed, target", [(7, 0.6, 8, 500), pytest.param(8, 0.7, 53, 2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "d, noise, seed, target",
+    [(7, 0.6, 8, 500), pytest.param(8, 0.7, 53, 2000, marks=pytest.mark.slow)],
+)
 def test_no_mode_is_missing_where_exact_is_said(d, noise, seed, target):
     found, _ = heard(*squared(d, noise), seed=seed, target_ess=target)
     assert found.exact and found.ess >= target
@@ -97,7 +119,7 @@ def test_searches_that_lose_a_mode_are_not_called_exact(monkeypatch):
     found, said = heard(*squared(5, 0.7), max_simulations=60_000)
     assert found.exact is False and "independent starts disagree" in found.info["reason"]
     assert "not exact" in str(said[0].message)
-    assert abs(found.mean()[0]) < 4.9 * found.mcse()[0]            # and what is returned has both modes
+    assert abs(found.mean()[0]) < 4.9 * found.mcse()[0]  # and what is returned has both modes
 
 
 # ---- the budget, counted by the simulator itself
@@ -114,17 +136,34 @@ class Counted:
         return self.simulate(theta, rng)
 
 
-CASES = {"importance": (COUNT, GAMMA, counts.gamma_poisson(25, 1).simulate), "neural": (SHARP, GAMMA, four),
-         "no density": (Release([37.4], COUNT.query, BlackBox()), GAMMA, counts.gamma_poisson(25, 1).simulate)}
+CASES = {
+    "importance": (COUNT, GAMMA, counts.gamma_poisson(25, 1).simulate),
+    "neural": (SHARP, GAMMA, four),
+    "no density": (
+        Release([37.4], COUNT.query, BlackBox()),
+        GAMMA,
+        counts.gamma_poisson(25, 1).simulate,
+    ),
+}
 
 
-@pytest.mark.parametrize("case, limit", [("importance", 1000), ("importance", 9000), ("neural", 1000), ("neural", 2000), ("no density", 1000), ("no density", 2000)])
+@pytest.mark.parametrize(
+    "case, limit",
+    [
+        ("importance", 1000),
+        ("importance", 9000),
+        ("neural", 1000),
+        ("neural", 2000),
+        ("no density", 1000),
+        ("no density", 2000),
+    ],
+)
 def test_the_simulator_is_not_called_more_often_than_allowed(case, limit):
     release, prior, simulate = CASES[case]
     counted = Counted(simulate)
     found, _ = heard(release, Model(prior, counted), max_simulations=limit, target_ess=10**6)
     assert counted.made <= limit and counted.made == found.info["simulations"]
-    assert counted.made > 0.8 * limit                             # and what is allowed is used, where the target is far
+    assert counted.made > 0.8 * limit  # and what is allowed is used, where the target is far
 
 
 @pytest.mark.parametrize("limit", [1000, 5000])
@@ -142,7 +181,7 @@ def test_chains_make_no_more_data_sets_than_allowed(limit):
 
     found, _ = heard(lr.published(records=False), Records(100, 2), max_simulations=limit)
     assert Records.made <= limit and found.info["simulations"] == Records.made
-    assert limit < 2000 or Records.made > 0.8 * limit             # the second run has what the first left
+    assert limit < 2000 or Records.made > 0.8 * limit  # the second run has what the first left
 
 
 @pytest.mark.parametrize("scale", [1000.0, 1e-4])
@@ -151,7 +190,12 @@ def test_a_filter_follows_no_more_paths_than_allowed(scale):
     made = []
 
     class Space:
-        prior, times, step, observed = space.prior, space.times, staticmethod(space.step), staticmethod(space.observed)
+        prior, times, step, observed = (
+            space.prior,
+            space.times,
+            staticmethod(space.step),
+            staticmethod(space.observed),
+        )
 
         @staticmethod
         def start(theta, particles, rng):
@@ -167,14 +211,21 @@ def test_a_filter_follows_no_more_paths_than_allowed(scale):
 def test_a_filter_needs_a_budget_that_a_pilot_run_does_not_use_up():
     space = sir.sir_state_space(10**4, (0, 5, 10))
     with pytest.raises(ValueError, match="max_simulations must be .* at least 12000"):
-        heard(Release([3.0, 40.0, 400.0], Query(identity, 1), Laplace(1.0)), space, max_simulations=2000)
+        heard(
+            Release([3.0, 40.0, 400.0], Query(identity, 1), Laplace(1.0)),
+            space,
+            max_simulations=2000,
+        )
 
 
 # ---- what is not exact says so, and why
 
 
 def test_heavy_tails_are_not_called_exact_and_the_table_says_which_column():
-    model = Model(Prior(a=stats.t(3), b=stats.norm()), lambda theta, rng: np.tanh(theta) + rng.normal(scale=0.1, size=theta.shape))
+    model = Model(
+        Prior(a=stats.t(3), b=stats.norm()),
+        lambda theta, rng: np.tanh(theta) + rng.normal(scale=0.1, size=theta.shape),
+    )
     found, _ = heard(Release([0.8, 0.0], L2, Gaussian(0.5)), model, max_simulations=30_000)
     assert not found.exact and "of a" in found.info["reason"]
     shown = Posterior(found.theta, found.log_weights, found.names)
@@ -191,21 +242,39 @@ def test_a_deterministic_model_that_says_so_is_exact():
     curve = dict(prior=GAMMA, simulate=lambda theta, rng: 2 * theta)
     said_so, _ = heard(COUNT, Model(**curve, deterministic=True))
     silent, _ = heard(COUNT, Model(**curve))
-    assert said_so.exact is True and silent.exact is False and "deterministic=True" in silent.info["reason"]
+    assert (
+        said_so.exact is True
+        and silent.exact is False
+        and "deterministic=True" in silent.info["reason"]
+    )
 
 
 def test_rare_events_are_not_taken_for_a_forgotten_rng():
     "Zeros at every parameter tell nothing of the generator."
-    rare = Model(Prior(rate=stats.gamma(2, scale=1e-6)), lambda theta, rng: rng.poisson(theta).astype(float))
+    rare = Model(
+        Prior(rate=stats.gamma(2, scale=1e-6)), lambda theta, rng: rng.poisson(theta).astype(float)
+    )
     found, _ = heard(Release([0.3], COUNT.query, Laplace(1.0)), rare)
     assert found.exact
 
 
 def test_an_approximation_looks_like_one(tmp_path):
     found, said = heard(SHARP, Model(GAMMA, four), max_simulations=2000)
-    assert found.exact is False and found.approximate and "neural approximation" in str(said[0].message)
-    assert "ESS" not in repr(found) and "approximation" in repr(found) and "ESS" not in found._repr_html_().split("<div")[0]
-    assert "mcse" not in found.summary() and set(found.summary().trust) == {"approximate"} and np.isnan(found.mcse()).all()
+    assert (
+        found.exact is False
+        and found.approximate
+        and "neural approximation" in str(said[0].message)
+    )
+    assert (
+        "ESS" not in repr(found)
+        and "approximation" in repr(found)
+        and "ESS" not in found._repr_html_().split("<div")[0]
+    )
+    assert (
+        "mcse" not in found.summary()
+        and set(found.summary().trust) == {"approximate"}
+        and np.isnan(found.mcse()).all()
+    )
     assert "approximation" in found.plot().axes[0].get_title(loc="left")
     network = next(line for line in found.info["history"] if line["engine"] == "neural posterior")
     assert np.isnan(network["ess"])
@@ -214,8 +283,18 @@ def test_an_approximation_looks_like_one(tmp_path):
 
 
 def test_the_evidence_survives_pooling():
-    parts = [dpsbi.importance(COUNT, counts.gamma_poisson(25, 1), rng=np.random.default_rng(k), rounds=2, progress=False) for k in (1, 2)]
+    parts = [
+        dpsbi.importance(
+            COUNT,
+            counts.gamma_poisson(25, 1),
+            rng=np.random.default_rng(k),
+            rounds=2,
+            progress=False,
+        )
+        for k in (1, 2)
+    ]
     from dpsbi.analyst.refine import pool
+
     whole = pool(parts, {})
     s = np.arange(400)
     truth = np.log(stats.nbinom(25, 0.5).pmf(s) @ np.exp(-np.abs(37.4 - s) / 5) / 10)
@@ -231,25 +310,67 @@ def test_warnings_point_at_the_callers_line():
     model = counts.gamma_poisson(25, 1)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        rough = dpsbi.importance(COUNT, model, rng=np.random.default_rng(1), rounds=1, simulations=100, target_ess=1e6, progress=False)
-        dpsbi.refine(rough, COUNT, model, rng=np.random.default_rng(2), simulations=100, target_ess=1e6, progress=False)
-        dpsbi.pseudo_marginal(COUNT, model, draws=10**4, particles=1, max_simulations=7000, rng=np.random.default_rng(3), progress=False)
-        dpsbi.infer(COUNT, model, rng=np.random.default_rng(4), max_simulations=1000, target_ess=1e6, progress=False)
+        rough = dpsbi.importance(
+            COUNT,
+            model,
+            rng=np.random.default_rng(1),
+            rounds=1,
+            simulations=100,
+            target_ess=1e6,
+            progress=False,
+        )
+        dpsbi.refine(
+            rough,
+            COUNT,
+            model,
+            rng=np.random.default_rng(2),
+            simulations=100,
+            target_ess=1e6,
+            progress=False,
+        )
+        dpsbi.pseudo_marginal(
+            COUNT,
+            model,
+            draws=10**4,
+            particles=1,
+            max_simulations=7000,
+            rng=np.random.default_rng(3),
+            progress=False,
+        )
+        dpsbi.infer(
+            COUNT,
+            model,
+            rng=np.random.default_rng(4),
+            max_simulations=1000,
+            target_ess=1e6,
+            progress=False,
+        )
     assert len(said) >= 4 and {w.filename for w in said} == {__file__}
 
 
 @pytest.mark.parametrize("method", [dpsbi.importance, dpsbi.infer])
 def test_a_release_off_the_grid_is_blamed_on_the_grid(method):
     release = Release([0.5], Query(identity, 1), DiscreteLaplace(2.0))
-    with pytest.raises(ValueError, match="off the grid: DiscreteLaplace releases multiples of its step 1"):
+    with pytest.raises(
+        ValueError, match="off the grid: DiscreteLaplace releases multiples of its step 1"
+    ):
         method(release, counts.gamma_poisson(25, 1), rng=np.random.default_rng(1), progress=False)
 
 
 def test_walkers_that_have_not_mixed_are_named_at_the_limit_of_the_other_methods(monkeypatch):
     monkeypatch.setattr("arviz.rhat", lambda chains: 1.05)
     with pytest.warns(UserWarning, match="R-hat is 1.050, above 1.01"):
-        dpsbi.sple(COUNT, counts.gamma_poisson(25, 1), rng=np.random.default_rng(1), rounds=1, simulations=250, draws=1000,
-                   flow=BRIEF["flow"], training=Training(steps=0, final_steps=5, members=1), progress=False)
+        dpsbi.sple(
+            COUNT,
+            counts.gamma_poisson(25, 1),
+            rng=np.random.default_rng(1),
+            rounds=1,
+            simulations=250,
+            draws=1000,
+            flow=BRIEF["flow"],
+            training=Training(steps=0, final_steps=5, members=1),
+            progress=False,
+        )
 
 
 # ---- same seed, same result; resumed, same result

@@ -1,4 +1,5 @@
 """Who may import whom: floors import downwards only, and heavy packages are imported where they are needed, not before."""
+
 import ast
 from pathlib import Path
 
@@ -6,13 +7,34 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.name not in ("__init__.py", "_modidx.py"))
-FOUNDATIONS = "privacy accounting mechanisms laplace_difference posterior model rqmc mmd".split()  # in reading order: each imports only earlier ones
+FOUNDATIONS = (
+    "privacy accounting mechanisms laplace_difference posterior model rqmc mmd".split()
+)  # in reading order: each imports only earlier ones
 FLOOR = {"simulators": 1, "owner": 2, "analyst": 2, "checks": 3, "demo": 4}
-FAMILIES = {("analyst.sppe", "analyst.flows"), ("analyst.sple", "analyst.flows"), ("analyst.sple", "analyst.sppe"), ("analyst.pseudo_marginal", "analyst.importance"),
-            ("owner.abcdp", "owner.svt"), ("analyst.baselines", "analyst.da_mcmc"), ("analyst.refine", "analyst.importance"), ("analyst.refine", "analyst.pseudo_marginal"), ("analyst.sple", "analyst.importance"),
-            ("analyst.rnpe", "analyst.flows"), ("analyst.rnpe", "analyst.sppe"), ("analyst.rnpe", "analyst.baselines")}  # a step that a family shares lives in one place
-HEAVY = {"torch": {"analyst.flows", "analyst.sppe", "analyst.sple"}, "nflows": {"analyst.flows", "analyst.sppe", "analyst.sple"},
-         "opendp": {"mechanisms", "owner.svt"}, "numba": None, "matplotlib": set(), "arviz": set(), "pandas": set(), "sklearn": set()}
+FAMILIES = {
+    ("analyst.sppe", "analyst.flows"),
+    ("analyst.sple", "analyst.flows"),
+    ("analyst.sple", "analyst.sppe"),
+    ("analyst.pseudo_marginal", "analyst.importance"),
+    ("owner.abcdp", "owner.svt"),
+    ("analyst.baselines", "analyst.da_mcmc"),
+    ("analyst.refine", "analyst.importance"),
+    ("analyst.refine", "analyst.pseudo_marginal"),
+    ("analyst.sple", "analyst.importance"),
+    ("analyst.rnpe", "analyst.flows"),
+    ("analyst.rnpe", "analyst.sppe"),
+    ("analyst.rnpe", "analyst.baselines"),
+}  # a step that a family shares lives in one place
+HEAVY = {
+    "torch": {"analyst.flows", "analyst.sppe", "analyst.sple"},
+    "nflows": {"analyst.flows", "analyst.sppe", "analyst.sple"},
+    "opendp": {"mechanisms", "owner.svt"},
+    "numba": None,
+    "matplotlib": set(),
+    "arviz": set(),
+    "pandas": set(),
+    "sklearn": set(),
+}
 
 
 def name_of(path):
@@ -30,11 +52,17 @@ def imports(path, everywhere):
             base = package[: len(package) + 1 - node.level] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names if (PACKAGE / module.replace(".", "/").removeprefix("dpsbi").lstrip("/")).is_dir())
+            yield from (
+                f"{module}.{alias.name}"
+                for alias in node.names
+                if (PACKAGE / module.replace(".", "/").removeprefix("dpsbi").lstrip("/")).is_dir()
+            )
 
 
 def own(path):
-    found = {m.removeprefix("dpsbi.") for m in imports(path, everywhere=True) if m.startswith("dpsbi.")}
+    found = {
+        m.removeprefix("dpsbi.") for m in imports(path, everywhere=True) if m.startswith("dpsbi.")
+    }
     return {m for m in found if (PACKAGE / (m.replace(".", "/") + ".py")).exists()}
 
 
@@ -63,10 +91,18 @@ def test_floors_import_downwards_only(path):
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_heavy_packages_stay_in_their_rooms(path):
     module = name_of(path)
-    for name in {m.split(".")[0] for m in imports(path, everywhere=True)} & {"torch", "nflows", "opendp"}:
+    for name in {m.split(".")[0] for m in imports(path, everywhere=True)} & {
+        "torch",
+        "nflows",
+        "opendp",
+    }:
         assert module in HEAVY[name], f"{module} may not import {name}"
     for name in {m.split(".")[0] for m in imports(path, everywhere=False)} & set(HEAVY):
-        allowed_here = rank(module) == 1 if name == "numba" else name in ("torch", "nflows") and module in HEAVY[name]
+        allowed_here = (
+            rank(module) == 1
+            if name == "numba"
+            else name in ("torch", "nflows") and module in HEAVY[name]
+        )
         assert allowed_here, f"{module} must import {name} lazily"
 
 
@@ -75,6 +111,10 @@ def test_every_foundation_is_known():
 
 
 def test_the_rules_can_fail():
-    assert not allowed("privacy", "mechanisms") and not allowed("analyst.importance", "simulators.counts")
-    assert not allowed("analyst.importance", "analyst.exact_abc") and not allowed("checks.audit", "owner.svt")
+    assert not allowed("privacy", "mechanisms") and not allowed(
+        "analyst.importance", "simulators.counts"
+    )
+    assert not allowed("analyst.importance", "analyst.exact_abc") and not allowed(
+        "checks.audit", "owner.svt"
+    )
     assert allowed("analyst.infer", "analyst.importance") and allowed("simulators.counts", "model")

@@ -1,4 +1,5 @@
 """Conditional flows: arrays in and out, seeds, and what they refuse."""
+
 import numpy as np
 import pytest
 import torch
@@ -13,12 +14,22 @@ def pairs(d, r, n=400):
     def draw(rng):
         c = rng.normal(size=(n, r))
         return c[:, :1] + rng.normal(size=(n, d)), c
+
     return draw
 
 
 def small(d=2, r=3, seed=0, **options):
     draw = pairs(d, r)
-    return fit(draw, draw(np.random.default_rng(99)), rng=np.random.default_rng(seed), flow=SMALL, steps=10, every=5, progress=False, **options)
+    return fit(
+        draw,
+        draw(np.random.default_rng(99)),
+        rng=np.random.default_rng(seed),
+        flow=SMALL,
+        steps=10,
+        every=5,
+        progress=False,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("d, r", [(1, 1), (1, 3), (2, 1), (4, 2)])
@@ -27,7 +38,9 @@ def test_sample_and_density_belong_together(d, r):
     x = flow.sample(2000, c, np.random.default_rng(1))
     assert x.shape == (2000, d) and np.isfinite(flow.log_prob(x, c)).all()
     wide = flow.sample(2000, c, np.random.default_rng(2), inflate=2.0)
-    ratio = np.exp(flow.log_prob(wide, c) - flow.log_prob(wide, c, inflate=2.0))          # has mean one; bounded by 2^d
+    ratio = np.exp(
+        flow.log_prob(wide, c) - flow.log_prob(wide, c, inflate=2.0)
+    )  # has mean one; bounded by 2^d
     assert abs(ratio.mean() - 1) < 5 * ratio.std() / 2000**0.5
 
 
@@ -42,14 +55,19 @@ def test_a_seed_decides_and_global_state_stays():
     before, numbers = torch.random.get_rng_state(), np.random.get_state()[1].copy()
     a, b, c = small(seed=1), small(seed=1), small(seed=2)
     assert np.array_equal(a.held_out, b.held_out) and not np.array_equal(a.held_out, c.held_out)
-    assert torch.equal(before, torch.random.get_rng_state()) and np.array_equal(numbers, np.random.get_state()[1])
+    assert torch.equal(before, torch.random.get_rng_state()) and np.array_equal(
+        numbers, np.random.get_state()[1]
+    )
 
 
 def test_files(tmp_path):
     flow = small().flow
     flow.save(tmp_path / "a.npz")
     x = np.zeros((3, 2))
-    assert np.array_equal(ConditionalFlow.load(tmp_path / "a.npz").log_prob(x, np.zeros(3)), flow.log_prob(x, np.zeros(3)))
+    assert np.array_equal(
+        ConditionalFlow.load(tmp_path / "a.npz").log_prob(x, np.zeros(3)),
+        flow.log_prob(x, np.zeros(3)),
+    )
     np.savez(tmp_path / "b.npz", about=np.array('{"format": "else", "version": 1}'))
     with pytest.raises(ValueError, match="not the arrays of a flow"):
         ConditionalFlow.load(tmp_path / "b.npz")
@@ -61,7 +79,9 @@ def test_an_ensemble_is_the_mean_density():
     a, b = small(seed=1).flow, small(seed=2).flow
     x, c = np.random.default_rng(0).normal(size=(20, 2)), np.zeros(3)
     both = Ensemble((a, b))
-    assert np.allclose(np.exp(both.log_prob(x, c)), (np.exp(a.log_prob(x, c)) + np.exp(b.log_prob(x, c))) / 2)
+    assert np.allclose(
+        np.exp(both.log_prob(x, c)), (np.exp(a.log_prob(x, c)) + np.exp(b.log_prob(x, c))) / 2
+    )
     assert both.sample(1, c, np.random.default_rng(0)).shape == (1, 2)
     with pytest.raises(ValueError, match="no flow"):
         Ensemble.from_arrays({})
@@ -78,7 +98,15 @@ def test_weights_count_as_copies():
 def test_a_context_that_never_varies_is_no_obstacle():
     def draw(rng):
         return rng.normal(3, 2, size=(400, 1)), np.full((400, 2), 7.0)
-    flow = fit(draw, draw(np.random.default_rng(1)), rng=np.random.default_rng(0), flow=SMALL, steps=10, progress=False).flow
+
+    flow = fit(
+        draw,
+        draw(np.random.default_rng(1)),
+        rng=np.random.default_rng(0),
+        flow=SMALL,
+        steps=10,
+        progress=False,
+    ).flow
     x = flow.sample(4000, [7.0, 7.0], np.random.default_rng(2))[:, 0]
     assert stats.kstest(x, stats.norm(3, 2).cdf).statistic < 0.15
 
@@ -92,15 +120,39 @@ def test_refusals():
     with pytest.raises(ValueError, match="pairs must be"):
         fit(draw, (np.zeros(3), np.zeros(3)), rng=np.random.default_rng(0), progress=False)
     with pytest.raises(FloatingPointError):
-        fit(draw, (np.full((5, 2), np.nan), np.zeros((5, 1))), rng=np.random.default_rng(0), flow=SMALL, steps=3, progress=False)
+        fit(
+            draw,
+            (np.full((5, 2), np.nan), np.zeros((5, 1))),
+            rng=np.random.default_rng(0),
+            flow=SMALL,
+            steps=3,
+            progress=False,
+        )
     assert PRESETS["paper"] == Shape(8, 50, 2, 10, 5.0)
 
 
 def test_where_the_first_steps_only_harm_training_goes_back_to_the_start_with_smaller_ones():
     g = np.random.default_rng(1)
-    few, held_out = (g.normal(size=(40, 2)), g.normal(size=(40, 1))), (g.normal(size=(2000, 2)), g.normal(size=(2000, 1)))     # nothing to learn but noise
+    few, held_out = (
+        (g.normal(size=(40, 2)), g.normal(size=(40, 1))),
+        (g.normal(size=(2000, 2)), g.normal(size=(2000, 1))),
+    )  # nothing to learn but noise
     scaling = fit_scaling(*held_out)
-    once = fit(lambda g: few, held_out, rng=np.random.default_rng(2), scaling=scaling, steps=400, every=10, patience=3, learning_rate=0.05, progress=False)
+    once = fit(
+        lambda g: few,
+        held_out,
+        rng=np.random.default_rng(2),
+        scaling=scaling,
+        steps=400,
+        every=10,
+        patience=3,
+        learning_rate=0.05,
+        progress=False,
+    )
     assert once.steps[0] == 0 and once.best <= once.held_out[0]
-    first = once.held_out[1:4] - once.held_out[0]                 # three checks, all worse: back to the start
-    assert once.steps[-1] >= 60 and (first > 0).all() and once.held_out[4] - once.held_out[0] < first[0] / 2
+    first = once.held_out[1:4] - once.held_out[0]  # three checks, all worse: back to the start
+    assert (
+        once.steps[-1] >= 60
+        and (first > 0).all()
+        and once.held_out[4] - once.held_out[0] < first[0] / 2
+    )

@@ -1,4 +1,5 @@
 """Property tests of the foundations: shapes, bad input, exact arithmetic of budgets, calibration, round trips."""
+
 import json
 import math
 
@@ -15,17 +16,30 @@ from dpsbi.model import batch_sizes
 from dpsbi.privacy import identity
 
 positive = st.floats(1e-6, 1e6)
-MECHANISMS = [dpsbi.Laplace(2.0), dpsbi.Gaussian(0.5), dpsbi.DiscreteLaplace(3.0), dpsbi.DiscreteLaplace(0.7, 0.25),
-              dpsbi.BinomialResponse(20, 5, 40), dpsbi.RandomisedResponse(0.7, 5), dpsbi.SmoothLaplace(2.0, 0.1), dpsbi.SmoothGaussian(3.0, 0.1)]
+MECHANISMS = [
+    dpsbi.Laplace(2.0),
+    dpsbi.Gaussian(0.5),
+    dpsbi.DiscreteLaplace(3.0),
+    dpsbi.DiscreteLaplace(0.7, 0.25),
+    dpsbi.BinomialResponse(20, 5, 40),
+    dpsbi.RandomisedResponse(0.7, 5),
+    dpsbi.SmoothLaplace(2.0, 0.1),
+    dpsbi.SmoothGaussian(3.0, 0.1),
+]
 
 
 def values(mechanism, shape, rng):
     "Confidential values that the mechanism can release: whole numbers in its range; for smooth ones a sensitivity comes last."
     s = rng.integers(0, 5, shape).astype(float)
-    return np.concatenate([s, rng.uniform(0.1, 1, (*shape[:-1], 1))], -1) if isinstance(mechanism, (dpsbi.SmoothLaplace, dpsbi.SmoothGaussian)) else s
+    return (
+        np.concatenate([s, rng.uniform(0.1, 1, (*shape[:-1], 1))], -1)
+        if isinstance(mechanism, (dpsbi.SmoothLaplace, dpsbi.SmoothGaussian))
+        else s
+    )
 
 
 # ---- ledgers and costs
+
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=30))
 def test_a_ledger_spends_to_the_last_thousandth_and_no_further(thousandths):
@@ -40,8 +54,16 @@ def test_a_ledger_spends_to_the_last_thousandth_and_no_further(thousandths):
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, -math.inf])
 def test_budgets_and_scales_must_be_positive_and_finite(bad):
-    for make in (dpsbi.Ledger, dpsbi.Laplace, dpsbi.Gaussian, dpsbi.DiscreteLaplace, dpsbi.SmoothLaplace, lambda v: dpsbi.Query(identity, v),
-                 lambda v: dpsbi.BinomialResponse(10, v, 100), lambda v: dpsbi.DiscreteLaplace(1.0, v)):
+    for make in (
+        dpsbi.Ledger,
+        dpsbi.Laplace,
+        dpsbi.Gaussian,
+        dpsbi.DiscreteLaplace,
+        dpsbi.SmoothLaplace,
+        lambda v: dpsbi.Query(identity, v),
+        lambda v: dpsbi.BinomialResponse(10, v, 100),
+        lambda v: dpsbi.DiscreteLaplace(1.0, v),
+    ):
         with pytest.raises(ValueError):
             make(bad)
 
@@ -52,7 +74,12 @@ def test_a_refused_release_reads_no_record():
             raise AssertionError("a record was read")
 
     query = dpsbi.Query(lambda x: x.sum(1, keepdims=True), 1)
-    for mechanism in (dpsbi.Laplace(0.5), dpsbi.Gaussian(1.0), dpsbi.DiscreteLaplace(0.5), dpsbi.BinomialResponse(10, 1, 100)):
+    for mechanism in (
+        dpsbi.Laplace(0.5),
+        dpsbi.Gaussian(1.0),
+        dpsbi.DiscreteLaplace(0.5),
+        dpsbi.BinomialResponse(10, 1, 100),
+    ):
         with pytest.raises(ValueError):
             dpsbi.release(Tripwire(), query, mechanism, dpsbi.Ledger(1.0))
     with pytest.raises(AssertionError, match="a record was read"):  # the tripwire works
@@ -60,6 +87,7 @@ def test_a_refused_release_reads_no_record():
 
 
 # ---- mechanisms
+
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 @settings(max_examples=15)
@@ -81,13 +109,18 @@ def test_shapes(mechanism, batch, r, seed):
 def test_the_same_seed_gives_the_same_noise(mechanism):
     s = values(mechanism, (50, 2), np.random.default_rng(0))
     draws = [mechanism.sample(s, np.random.default_rng(1)) for _ in range(2)]
-    assert np.array_equal(*draws) and not np.array_equal(draws[0], mechanism.sample(s, np.random.default_rng(2)))
+    assert np.array_equal(*draws) and not np.array_equal(
+        draws[0], mechanism.sample(s, np.random.default_rng(2))
+    )
 
 
 @given(positive, st.floats(1e-3, 50))
 def test_pure_calibration_is_valid_and_tight(sensitivity, epsilon):
     query = dpsbi.Query(identity, sensitivity, step=sensitivity)
-    for fitted in (dpsbi.Laplace.calibrate(query, epsilon), dpsbi.DiscreteLaplace.calibrate(query, epsilon, step=sensitivity)):
+    for fitted in (
+        dpsbi.Laplace.calibrate(query, epsilon),
+        dpsbi.DiscreteLaplace.calibrate(query, epsilon, step=sensitivity),
+    ):
         assert 0.999999 * epsilon < fitted.cost(query).epsilon <= epsilon
     assert dpsbi.Ledger(epsilon).spend(fitted.cost(query), "all of it") is not None
 
@@ -119,22 +152,52 @@ def test_undeclared_real_values_need_their_number_and_counts_are_cheaper():
 def test_large_counts_do_not_saturate():
     query = dpsbi.Query(identity, 1, step=1)  # 40 scales: a false alarm once in 10^17 runs
     for value in (3 * 10**9, -(2**52)):
-        released = dpsbi.release([value], query, dpsbi.DiscreteLaplace(5.0), dpsbi.Ledger(1.0)).s_dp[0]
+        released = dpsbi.release(
+            [value], query, dpsbi.DiscreteLaplace(5.0), dpsbi.Ledger(1.0)
+        ).s_dp[0]
         assert abs(released - value) < 200
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 def test_a_release_survives_its_file(mechanism, tmp_path):
-    query = dpsbi.Query(identity, 2.5, norm="l2", neighbours="add-remove", unit="day", step=0.5, dim=2)
+    query = dpsbi.Query(
+        identity, 2.5, norm="l2", neighbours="add-remove", unit="day", step=0.5, dim=2
+    )
     before = dpsbi.Release([1.0, 1 / 3], query, mechanism)
     before.save(tmp_path / "r.json")
     after = dpsbi.Release.load(tmp_path / "r.json")
-    assert np.array_equal(before.s_dp, after.s_dp) and after.query == query and after.mechanism == mechanism
+    assert (
+        np.array_equal(before.s_dp, after.s_dp)
+        and after.query == query
+        and after.mechanism == mechanism
+    )
 
 
-@given(st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
-                    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.sampled_from(
-                        ["format", "version", "s_dp", "query", "mechanism", "name", "scale", "sensitivity"]), children, max_size=5), max_leaves=12))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
+        lambda children: (
+            st.lists(children, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "format",
+                        "version",
+                        "s_dp",
+                        "query",
+                        "mechanism",
+                        "name",
+                        "scale",
+                        "sensitivity",
+                    ]
+                ),
+                children,
+                max_size=5,
+            )
+        ),
+        max_leaves=12,
+    )
+)
 def test_a_foreign_file_is_refused_as_such(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("hostile") / "r.json"
     path.write_text(json.dumps(content))
@@ -143,19 +206,38 @@ def test_a_foreign_file_is_refused_as_such(tmp_path_factory, content):
 
 
 def test_every_mechanism_is_public():
-    assert {m.__name__ for m in _all_mechanisms() if not m.__name__.startswith("_") and m.__module__ == "dpsbi.mechanisms"} <= set(dpsbi.__all__)
+    assert {
+        m.__name__
+        for m in _all_mechanisms()
+        if not m.__name__.startswith("_") and m.__module__ == "dpsbi.mechanisms"
+    } <= set(dpsbi.__all__)
 
 
 # ---- priors and batches
 
+
 @given(st.integers(1, 100_000))
 def test_batches_cover_all_and_stay_small(n):
     sizes = batch_sizes(n)
-    assert sum(sizes) == n and min(sizes) > 0 and max(sizes) <= 4096 and (n <= 65536 or len(sizes) == math.ceil(n / 4096))
+    assert (
+        sum(sizes) == n
+        and min(sizes) > 0
+        and max(sizes) <= 4096
+        and (n <= 65536 or len(sizes) == math.ceil(n / 4096))
+    )
 
 
-MARGINALS = [stats.norm(2, 3), stats.gamma(2), stats.uniform(-3, 5), stats.beta(0.5, 0.7), stats.lognorm(1.5), stats.expon(-4), stats.t(2),
-             stats.dirichlet([0.5, 1.0, 4.0]), stats.multivariate_normal([1, 2], [[2, 1], [1, 3]])]
+MARGINALS = [
+    stats.norm(2, 3),
+    stats.gamma(2),
+    stats.uniform(-3, 5),
+    stats.beta(0.5, 0.7),
+    stats.lognorm(1.5),
+    stats.expon(-4),
+    stats.t(2),
+    stats.dirichlet([0.5, 1.0, 4.0]),
+    stats.multivariate_normal([1, 2], [[2, 1], [1, 3]]),
+]
 
 
 @settings(max_examples=60)
@@ -164,10 +246,17 @@ def test_prior_transforms_invert_and_stay_inside(which, seed):
     prior = dpsbi.Prior(**{f"p{j}": MARGINALS[k] for j, k in enumerate(which)})
     rng = np.random.default_rng(seed)
     theta = prior.sample(20, rng)
-    assert theta.shape == (20, prior.dim) == (20, len(prior.names)) and np.isfinite(prior.log_prob(theta)).all()
+    assert (
+        theta.shape == (20, prior.dim) == (20, len(prior.names))
+        and np.isfinite(prior.log_prob(theta)).all()
+    )
     z = rng.normal(0, 30, (50, prior.free))
     back = prior.from_unconstrained(z)
-    assert np.isfinite(back).all() and not np.isnan(prior.log_prob(back)).any() and np.isfinite(prior.log_abs_det(z)).all()
+    assert (
+        np.isfinite(back).all()
+        and not np.isnan(prior.log_prob(back)).any()
+        and np.isfinite(prior.log_abs_det(z)).all()
+    )
     z = rng.normal(0, 1, (50, prior.free))
     assert np.allclose(prior.to_unconstrained(prior.from_unconstrained(z)), z, atol=1e-6)
 

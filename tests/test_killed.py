@@ -1,4 +1,5 @@
 """Every method that takes a checkpoint is killed (SIGKILL) at random moments, and resumes to the very result of a run that was not."""
+
 import signal
 import subprocess
 import sys
@@ -8,13 +9,14 @@ import warnings
 import numpy as np
 import pytest
 
-KILLS = 5      # of each method
+KILLS = 5  # of each method
 QUIET = dict(progress=False)
 
 
 def count():
     from dpsbi import Laplace, Release
     from dpsbi.simulators import counts
+
     return Release([37.4], counts.counting_query(), Laplace(5.0)), counts.gamma_poisson(25, 1)
 
 
@@ -25,23 +27,27 @@ def slowly(model, seconds=0.01):
     def simulate(theta, rng):
         time.sleep(seconds)
         return model.simulate(theta, rng)
+
     return Model(model.prior, simulate)
 
 
 def exact_abc(path, rng):
     from dpsbi import exact_abc
+
     release, model = count()
     return exact_abc(release, slowly(model), draws=4000, rng=rng, checkpoint=path, **QUIET)
 
 
 def importance(path, rng):
     from dpsbi import importance
+
     release, model = count()
     return importance(release, slowly(model), rng=rng, simulations=500, checkpoint=path, **QUIET)
 
 
 def smc_abc(path, rng):
     from dpsbi import smc_abc
+
     release, model = count()
     return smc_abc(release, slowly(model, 0.002), draws=300, rng=rng, checkpoint=path, **QUIET)
 
@@ -49,40 +55,91 @@ def smc_abc(path, rng):
 def da_mcmc(path, rng):
     from dpsbi import da_mcmc
     from dpsbi.simulators import linear_regression as lr
-    return da_mcmc(lr.published(records=False), lr.RegressionRecords(100, 2), draws=20_000, rng=rng, checkpoint=path, **QUIET)
+
+    return da_mcmc(
+        lr.published(records=False),
+        lr.RegressionRecords(100, 2),
+        draws=20_000,
+        rng=rng,
+        checkpoint=path,
+        **QUIET,
+    )
 
 
 def gibbs_ss(path, rng):
     from dpsbi import gibbs_ss
     from dpsbi.simulators import linear_regression as lr
-    return gibbs_ss(lr.published(records=False), lr.RegressionMoments(100, 2), draws=20_000, rng=rng, checkpoint=path, **QUIET)
+
+    return gibbs_ss(
+        lr.published(records=False),
+        lr.RegressionMoments(100, 2),
+        draws=20_000,
+        rng=rng,
+        checkpoint=path,
+        **QUIET,
+    )
 
 
 def pseudo_marginal(path, rng):
     from dpsbi import pseudo_marginal
     from dpsbi.simulators import sir
-    return pseudo_marginal(sir.synthetic_release(), sir.sir_state_space(10**6, sir.SYNTHETIC_TIMES), draws=300, rng=rng, checkpoint=path, **QUIET)
+
+    return pseudo_marginal(
+        sir.synthetic_release(),
+        sir.sir_state_space(10**6, sir.SYNTHETIC_TIMES),
+        draws=300,
+        rng=rng,
+        checkpoint=path,
+        **QUIET,
+    )
 
 
 def sppe(path, rng):
     from dpsbi import sppe
     from dpsbi.analyst.sppe import Training
+
     release, model = count()
-    return sppe(release, model, rng=rng, rounds=4, simulations=300, training=Training(steps=60, final_steps=50, members=1), draws=500, checkpoint=path, **QUIET)
+    return sppe(
+        release,
+        model,
+        rng=rng,
+        rounds=4,
+        simulations=300,
+        training=Training(steps=60, final_steps=50, members=1),
+        draws=500,
+        checkpoint=path,
+        **QUIET,
+    )
 
 
 def sple(path, rng):
     from dpsbi import sple
     from dpsbi.analyst.sppe import Training
+
     release, model = count()
-    return sple(release, model, rng=rng, rounds=4, simulations=300, training=Training(steps=0, final_steps=30, members=1), draws=500, checkpoint=path, **QUIET)
+    return sple(
+        release,
+        model,
+        rng=rng,
+        rounds=4,
+        simulations=300,
+        training=Training(steps=0, final_steps=30, members=1),
+        draws=500,
+        checkpoint=path,
+        **QUIET,
+    )
 
 
 def refine(path, rng):
     from dpsbi import importance, refine
+
     release, model = count()
-    rough = importance(release, model, rng=np.random.default_rng(0), rounds=1, simulations=300, **QUIET)
-    return refine(rough, release, slowly(model), rng=rng, simulations=4000, checkpoint=path, **QUIET)
+    rough = importance(
+        release, model, rng=np.random.default_rng(0), rounds=1, simulations=300, **QUIET
+    )
+    return refine(
+        rough, release, slowly(model), rng=rng, simulations=4000, checkpoint=path, **QUIET
+    )
 
 
 def infer(path, rng):
@@ -90,18 +147,42 @@ def infer(path, rng):
     from dpsbi import Laplace, Release, infer
     from dpsbi.analyst.sppe import Training
     from dpsbi.simulators import linear_regression as lr
+
     model, query = lr.linear_regression(100, 2, records=False)
     s = model.simulate(np.array([lr.TRUTH]), np.random.default_rng(6))[0]
     sharp = Release(s, query, Laplace(1e-4))
     brief = dict(training=Training(steps=5, final_steps=20, members=1))
-    return infer(sharp, slowly(model, 0.002), rng=rng, max_simulations=20_000, neural=brief, checkpoint=path, **QUIET)
+    return infer(
+        sharp,
+        slowly(model, 0.002),
+        rng=rng,
+        max_simulations=20_000,
+        neural=brief,
+        checkpoint=path,
+        **QUIET,
+    )
 
 
-METHODS = [exact_abc, importance, smc_abc, da_mcmc, gibbs_ss, pseudo_marginal, sppe, sple, refine, infer]
+METHODS = [
+    exact_abc,
+    importance,
+    smc_abc,
+    da_mcmc,
+    gibbs_ss,
+    pseudo_marginal,
+    sppe,
+    sple,
+    refine,
+    infer,
+]
 
 
 def child(name, checkpoint, result):
-    return subprocess.Popen([sys.executable, __file__, name, str(checkpoint), str(result)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, __file__, name, str(checkpoint), str(result)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def uninterrupted(name, checkpoint, result):
@@ -117,7 +198,11 @@ def uninterrupted(name, checkpoint, result):
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.__name__)
 def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
     seconds = uninterrupted(method.__name__, tmp_path / "whole", tmp_path / "whole.npz")
-    whole, moments, interrupted = np.load(tmp_path / "whole.npz"), np.random.default_rng(len(method.__name__)), 0
+    whole, moments, interrupted = (
+        np.load(tmp_path / "whole.npz"),
+        np.random.default_rng(len(method.__name__)),
+        0,
+    )
     for k in range(4 * KILLS):
         moment = moments.uniform(0.05, 0.9) * seconds
         checkpoint, result = tmp_path / f"run{k}", tmp_path / f"run{k}.npz"
@@ -125,17 +210,23 @@ def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
         assert process.stdout.readline() == "ready\n"
         time.sleep(moment)
         process.send_signal(signal.SIGKILL)
-        if process.wait() != -signal.SIGKILL:                      # it ended before its signal came: the machine is faster now
+        if (
+            process.wait() != -signal.SIGKILL
+        ):  # it ended before its signal came: the machine is faster now
             seconds = moment
             continue
         uninterrupted(method.__name__, checkpoint, result)
         found = np.load(result)
         for name in whole.files:
-            np.testing.assert_array_equal(found[name], whole[name], err_msg=f"killed {moment:.2f} s into {seconds:.2f} s")
+            np.testing.assert_array_equal(
+                found[name], whole[name], err_msg=f"killed {moment:.2f} s into {seconds:.2f} s"
+            )
         interrupted += 1
         if interrupted == KILLS:
             return
-    raise AssertionError(f"only {interrupted} of {4 * KILLS} runs were still running when they were to be killed")
+    raise AssertionError(
+        f"only {interrupted} of {4 * KILLS} runs were still running when they were to be killed"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Accounting: losses against enumeration, filters against the best adversary, ledgers that processes share."""
+
 import json
 import math
 import os
@@ -18,12 +19,36 @@ from scipy import integrate, stats
 
 import dpsbi
 from dpsbi import accounting as acc
-from dpsbi.accounting import (ApproximateLoss, ComposedLoss, Cost, DiscreteLaplaceLoss, Entry, GaussianFilter,
-                              GaussianLoss, LaplaceLoss, Ledger, Planned, Proof, PureLoss, RenyiFilter, RenyiLoss,
-                              Sum, ZCDPFilter, ZCDPLoss)
+from dpsbi.accounting import (
+    ApproximateLoss,
+    ComposedLoss,
+    Cost,
+    DiscreteLaplaceLoss,
+    Entry,
+    GaussianFilter,
+    GaussianLoss,
+    LaplaceLoss,
+    Ledger,
+    Planned,
+    Proof,
+    PureLoss,
+    RenyiFilter,
+    RenyiLoss,
+    Sum,
+    ZCDPFilter,
+    ZCDPLoss,
+)
 
-LOSSES = [PureLoss(0.4), LaplaceLoss(0.7), DiscreteLaplaceLoss(2, 5.0), GaussianLoss(0.3), ZCDPLoss(0.05),
-          RenyiLoss(0.02, 0.5), ApproximateLoss(0.3, 1e-6), ComposedLoss(((PureLoss(0.1), 5), (GaussianLoss(0.1), 3)))]
+LOSSES = [
+    PureLoss(0.4),
+    LaplaceLoss(0.7),
+    DiscreteLaplaceLoss(2, 5.0),
+    GaussianLoss(0.3),
+    ZCDPLoss(0.05),
+    RenyiLoss(0.02, 0.5),
+    ApproximateLoss(0.3, 1e-6),
+    ComposedLoss(((PureLoss(0.1), 5), (GaussianLoss(0.1), 3))),
+]
 BOUNDED = [loss for loss in LOSSES if loss.epsilon(0.0) < math.inf]
 
 
@@ -32,6 +57,7 @@ def entries(costs):
 
 
 # ---- losses
+
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_what_a_loss_says_is_consistent(loss):
@@ -58,16 +84,32 @@ def test_a_gaussian_of_its_mu_is_no_harder_to_tell(loss):
 @pytest.mark.parametrize("loss", BOUNDED + [GaussianLoss(0.3)], ids=repr)
 def test_two_releases_together_are_no_dearer_than_their_sum(loss):
     twice = ComposedLoss(((loss, 2),))
-    assert loss.epsilon(1e-6) <= twice.epsilon(1e-6) * (1 + 1e-9) <= 2 * loss.epsilon(5e-7) * (1 + 1e-6)
+    assert (
+        loss.epsilon(1e-6)
+        <= twice.epsilon(1e-6) * (1 + 1e-9)
+        <= 2 * loss.epsilon(5e-7) * (1 + 1e-6)
+    )
 
 
-@pytest.mark.parametrize("loss", [PureLoss(0.4), LaplaceLoss(0.7), DiscreteLaplaceLoss(2, 5.0), GaussianLoss(0.3),
-                                  ZCDPLoss(0.05), ApproximateLoss(0.3, 1e-6)], ids=repr)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        PureLoss(0.4),
+        LaplaceLoss(0.7),
+        DiscreteLaplaceLoss(2, 5.0),
+        GaussianLoss(0.3),
+        ZCDPLoss(0.05),
+        ApproximateLoss(0.3, 1e-6),
+    ],
+    ids=repr,
+)
 def test_a_group_pays_more_than_one_and_no_less_than_it_must(loss):
     one, two = Cost.of(loss, 1e-6), Cost.of(loss, 1e-6).group(2)
     assert two.epsilon >= one.epsilon and two.delta >= one.delta
-    for epsilon in (0.2, 0.5, 1.0):            # two steps, each (ε/2, δ'), are (ε, δ'(1 + e^{ε/2}))
-        assert two.loss.delta(epsilon) <= loss.delta(epsilon / 2) * (1 + math.exp(epsilon / 2)) * (1 + 1e-9)
+    for epsilon in (0.2, 0.5, 1.0):  # two steps, each (ε/2, δ'), are (ε, δ'(1 + e^{ε/2}))
+        assert two.loss.delta(epsilon) <= loss.delta(epsilon / 2) * (1 + math.exp(epsilon / 2)) * (
+            1 + 1e-9
+        )
 
 
 def test_discrete_laplace_by_enumeration():
@@ -76,7 +118,9 @@ def test_discrete_laplace_by_enumeration():
         p, q = (np.exp(-np.abs(z - move) / scale) for move in (0, steps))
         loss = DiscreteLaplaceLoss(steps, scale)
         for epsilon in np.linspace(0, steps / scale, 13)[:-1]:
-            assert loss.delta(epsilon) == pytest.approx(np.maximum(p - np.exp(epsilon) * q, 0).sum() / p.sum(), rel=1e-6)
+            assert loss.delta(epsilon) == pytest.approx(
+                np.maximum(p - np.exp(epsilon) * q, 0).sum() / p.sum(), rel=1e-6
+            )
 
 
 def test_groups_by_their_own_mechanisms():
@@ -84,13 +128,17 @@ def test_groups_by_their_own_mechanisms():
     for k in (2, 3, 10):
         assert GaussianLoss(0.3).group(k) == GaussianLoss(k * 0.3)
         assert ZCDPLoss(0.05).group(k).rho == pytest.approx(GaussianLoss(k * math.sqrt(0.1)).rho)
-        assert LaplaceLoss(0.2).group(k) == LaplaceLoss(k * 0.2) and PureLoss(0.2).group(k) == PureLoss(k * 0.2)
+        assert LaplaceLoss(0.2).group(k) == LaplaceLoss(k * 0.2) and PureLoss(0.2).group(
+            k
+        ) == PureLoss(k * 0.2)
         assert DiscreteLaplaceLoss(1, 4.0).group(k) == DiscreteLaplaceLoss(k, 4.0)
-        grown = 1e-6 * math.expm1(0.3 * k) / math.expm1(0.3)              # the sum of δ e^{jε}, j < k
+        grown = 1e-6 * math.expm1(0.3 * k) / math.expm1(0.3)  # the sum of δ e^{jε}, j < k
         assert ApproximateLoss(0.3, 1e-6).group(k).delta_0 == pytest.approx(grown, rel=1e-12)
 
 
-@pytest.mark.parametrize("loss, noise", [(GaussianLoss(0.7), stats.norm()), (LaplaceLoss(0.7), stats.laplace())])
+@pytest.mark.parametrize(
+    "loss, noise", [(GaussianLoss(0.7), stats.norm()), (LaplaceLoss(0.7), stats.laplace())]
+)
 def test_divergences_and_delta_by_quadrature(loss, noise):
     for order in (1.5, 2.0, 6.0):
         log_ratio = lambda y: noise.logpdf(y) - noise.logpdf(y - 0.7)
@@ -114,14 +162,18 @@ def worst_delta(allowed, epsilon=1.0, broken=0.0):
 
     A third answer is pure (0.1) except with probability `broken`, when it tells all.
     """
-    kinds = [(A, 1), (B, 4), (ApproximateLoss(0.1, broken), 1)][:3 if broken else 2]
-    paid = lru_cache(None)(lambda counts: allowed([kind for (kind, _), times in zip(kinds, counts) for _ in range(times)]))
+    kinds = [(A, 1), (B, 4), (ApproximateLoss(0.1, broken), 1)][: 3 if broken else 2]
+    paid = lru_cache(None)(
+        lambda counts: allowed(
+            [kind for (kind, _), times in zip(kinds, counts) for _ in range(times)]
+        )
+    )
 
     @lru_cache(None)
     def value(units, counts):
         best = max(-math.expm1(epsilon - units / 10), 0.0)
         for k, (kind, each) in enumerate(kinds):
-            after = (*counts[:k], counts[k] + 1, *counts[k + 1:])
+            after = (*counts[:k], counts[k] + 1, *counts[k + 1 :])
             if paid(after):
                 assert sum(after) < 200, "it pays for ever"
                 up, lost = 1 / (1 + math.exp(-each / 10)), getattr(kind, "delta_0", 0.0)
@@ -134,7 +186,9 @@ def worst_delta(allowed, epsilon=1.0, broken=0.0):
 
 
 def passes(rule):
-    costs = lambda losses: [Cost(loss.epsilon_0, getattr(loss, "delta_0", 0.0), loss) for loss in losses]
+    costs = lambda losses: [
+        Cost(loss.epsilon_0, getattr(loss, "delta_0", 0.0), loss) for loss in losses
+    ]
     return lambda losses: rule.refusal(entries(costs(losses))) is None
 
 
@@ -149,12 +203,18 @@ def test_no_adversary_gets_through_a_filter(epsilon, delta):
     filters = [*suited, GaussianFilter(epsilon, delta), ZCDPFilter(float(rho))]
     worst = {rule: worst_delta(passes(rule), epsilon) for rule in filters}
     assert max(worst.values()) <= delta and worst_delta(passes(Sum(epsilon, delta)), epsilon) == 0
-    assert max(worst.values()) > delta / 10, f"little gets through: this test could hardly fail: {worst}"
+    assert max(worst.values()) > delta / 10, (
+        f"little gets through: this test could hardly fail: {worst}"
+    )
 
 
 @pytest.mark.parametrize("broken", [1e-3, 2.5e-3])
 def test_no_adversary_gets_through_with_a_delta_of_its_own(broken):
-    for rule in (RenyiFilter.suited(1.0, 1e-2, A), RenyiFilter.suited(1.0, 1e-2, B), Sum(1.0, 1e-2)):
+    for rule in (
+        RenyiFilter.suited(1.0, 1e-2, A),
+        RenyiFilter.suited(1.0, 1e-2, B),
+        Sum(1.0, 1e-2),
+    ):
         worst = worst_delta(passes(rule), 1.0, broken)
         assert broken <= worst <= 1e-2, rule
 
@@ -186,7 +246,10 @@ def test_planned_is_what_enumeration_says():
 
 
 @settings(max_examples=20)
-@given(st.lists(st.sampled_from(range(len(LOSSES))), min_size=1, max_size=12), st.sampled_from([None, *acc.COMPOSITIONS]))
+@given(
+    st.lists(st.sampled_from(range(len(LOSSES))), min_size=1, max_size=12),
+    st.sampled_from([None, *acc.COMPOSITIONS]),
+)
 def test_a_ledger_never_grants_less_than_the_exact_loss(which, composition):
     ledger, granted = Ledger(1.5, 1e-5, composition=composition), []
     for loss in (LOSSES[k] for k in which):
@@ -199,8 +262,12 @@ def test_a_ledger_never_grants_less_than_the_exact_loss(which, composition):
             with pytest.raises(dpsbi.BudgetError):
                 ledger.spend(stated, "release")
             assert ledger.history == before
-    known = [loss for loss in granted if isinstance(loss, (PureLoss, LaplaceLoss, DiscreteLaplaceLoss, GaussianLoss))]
-    if known:                                  # of these the loss is known; planned cannot be above what was granted
+    known = [
+        loss
+        for loss in granted
+        if isinstance(loss, (PureLoss, LaplaceLoss, DiscreteLaplaceLoss, GaussianLoss))
+    ]
+    if known:  # of these the loss is known; planned cannot be above what was granted
         assert acc.composed(known).epsilon(1e-5) <= 1.5 * (1 + 1e-6)
 
 
@@ -253,7 +320,11 @@ def test_a_cost_with_a_delta_of_its_own_adds_up_beside_pure_ones():
     ledger.spend(Cost(0.3), "pure")
     ledger.spend(Cost(0.6, 1e-7), "smooth")
     assert ledger.composition == "renyi" and ledger.spent == Cost(0.9, 1e-7)
-    assert ledger.affords(Cost(0.1)) and not ledger.affords(Cost(0.2)) and not ledger.affords(Cost(0.05, 5e-7))
+    assert (
+        ledger.affords(Cost(0.1))
+        and not ledger.affords(Cost(0.2))
+        and not ledger.affords(Cost(0.05, 5e-7))
+    )
 
 
 def test_links_to_one_file_are_one_ledger(tmp_path):
@@ -261,13 +332,22 @@ def test_links_to_one_file_are_one_ledger(tmp_path):
     Ledger(1.0, path=tmp_path / "l.json").spend(Cost(0.4), "count")
     linked = Ledger(1.0, path=tmp_path / "link.json")
     linked.spend(Cost(0.4), "count")
-    assert (tmp_path / "link.json").is_symlink() and len(Ledger(1.0, path=tmp_path / "l.json").history) == 2
+    assert (tmp_path / "link.json").is_symlink() and len(
+        Ledger(1.0, path=tmp_path / "l.json").history
+    ) == 2
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
 def test_losses_that_make_no_sense(bad):
-    for make in (PureLoss, LaplaceLoss, GaussianLoss, ZCDPLoss, lambda v: RenyiLoss(v, 0.0), lambda v: ApproximateLoss(0.1, v),
-                 lambda v: DiscreteLaplaceLoss(1, v)):
+    for make in (
+        PureLoss,
+        LaplaceLoss,
+        GaussianLoss,
+        ZCDPLoss,
+        lambda v: RenyiLoss(v, 0.0),
+        lambda v: ApproximateLoss(0.1, v),
+        lambda v: DiscreteLaplaceLoss(1, v),
+    ):
         with pytest.raises(ValueError):
             make(bad)
     with pytest.raises(ValueError):
@@ -275,6 +355,7 @@ def test_losses_that_make_no_sense(bad):
 
 
 # ---- settling
+
 
 @dataclass(frozen=True)
 class Stopped(Proof):
@@ -291,7 +372,11 @@ def test_settling_takes_a_proof_of_this_entry_once():
             ledger.settle(paid, wrong)
     settled = ledger.settle(paid, Stopped(0.2))
     assert ledger.remaining == Cost(0.8) and settled.granted == Cost(0.8)
-    for entry, proof in ((paid, Stopped(0.1)), (settled, Stopped(0.9)), (ledger.spend(Cost(0.1), "other"), Stopped(0.05))):
+    for entry, proof in (
+        (paid, Stopped(0.1)),
+        (settled, Stopped(0.9)),
+        (ledger.spend(Cost(0.1), "other"), Stopped(0.05)),
+    ):
         with pytest.raises(ValueError):
             ledger.settle(entry, proof)
 
@@ -301,10 +386,10 @@ def test_a_refund_is_for_sums_only():
     for composition in ("renyi", "gaussian", "planned"):
         ledger = Ledger(1.0, 1e-6, composition=composition)
         ledger.settle(ledger.spend(Stopped.granted, "run"), Stopped(0.2))
-        assert ledger.spent == Cost(0.2)                      # the route by pure sums
+        assert ledger.spent == Cost(0.2)  # the route by pure sums
         assert ledger._book.rule.total([e.granted.loss for e in ledger.history]) == pytest.approx(
-            ledger._book.rule.total([PureLoss(0.8)]))
-
+            ledger._book.rule.total([PureLoss(0.8)])
+        )
 
     ledger = Ledger(1.2, 1e-6, composition="gaussian")
     ledger.settle(ledger.spend(Stopped.granted, "run"), Stopped(0.05))
@@ -313,6 +398,7 @@ def test_a_refund_is_for_sums_only():
 
 
 # ---- on disk
+
 
 def test_two_objects_on_one_path_see_each_other(tmp_path):
     one, other = Ledger(1.0, path=tmp_path / "l.json"), Ledger(1.0, path=tmp_path / "l.json")
@@ -344,7 +430,9 @@ def test_a_ledger_survives_its_file(tmp_path, composition):
 def test_a_file_of_the_first_version_is_read_as_a_sum(tmp_path):
     path = tmp_path / "l.json"
     history = [dict(epsilon=0.25, delta=0.0, label="count", neighbours="replace", unit="person")]
-    path.write_text(json.dumps(dict(format="dpsbi.Ledger", version=1, epsilon=1.0, delta=1e-6, history=history)))
+    path.write_text(
+        json.dumps(dict(format="dpsbi.Ledger", version=1, epsilon=1.0, delta=1e-6, history=history))
+    )
     ledger = Ledger(1.0, 1e-6, path=path)
     ledger.spend(Cost(0.5, 1e-7), "more")
     assert ledger.spent == Cost(0.75, 1e-7) and ledger.composition == "sum"
@@ -358,8 +446,17 @@ def test_a_ledger_whose_file_vanishes_does_not_start_afresh(tmp_path):
         ledger.spend(Cost(0.5), "count")
 
 
-@pytest.mark.parametrize("change", [dict(version=3), dict(history=[{}]), dict(epsilon="much"), dict(composition="mine"),
-                                    dict(format="else"), dict(epsilon=0.1)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(version=3),
+        dict(history=[{}]),
+        dict(epsilon="much"),
+        dict(composition="mine"),
+        dict(format="else"),
+        dict(epsilon=0.1),
+    ],
+)
 def test_a_broken_file_is_refused_and_left(tmp_path, change):
     path = tmp_path / "l.json"
     Ledger(1.0, path=path).spend(Cost(0.5), "count")
@@ -380,6 +477,7 @@ def test_threads_share_a_budget(tmp_path):
                     granted.append(ledger.spend(Cost(0.05), "thread"))
                 except dpsbi.BudgetError:
                     pass
+
         threads = [threading.Thread(target=spend) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -406,11 +504,13 @@ def run_spenders(path, folder, seconds):
     "Two processes spend from one ledger, killed after so many seconds (None: until nothing is left); the keys they were granted."
     logs = [folder / f"{k}.log" for k in range(2)]
     files = [open(log, "w") for log in logs]
-    both = [subprocess.Popen([sys.executable, "-c", SPENDER, str(path), f"process {k}"], stdout=file)
-            for k, file in enumerate(files)]
+    both = [
+        subprocess.Popen([sys.executable, "-c", SPENDER, str(path), f"process {k}"], stdout=file)
+        for k, file in enumerate(files)
+    ]
     while not all("ready" in log.read_text() for log in logs):
         time.sleep(0.01)
-    if seconds is not None:                                # amid locks and writes
+    if seconds is not None:  # amid locks and writes
         time.sleep(seconds)
         for process in both:
             os.kill(process.pid, signal.SIGKILL)
@@ -427,5 +527,7 @@ def test_processes_killed_at_random_overspend_nothing_and_forget_nothing(tmp_pat
     ledger = Ledger(2.0, path=path)
     held = {e.key for e in ledger.history}
     assert len(held) == 200 and ledger.remaining == Cost(0.0)
-    assert granted <= held and len(granted) >= 196         # at most one a killed process was written but never told
+    assert (
+        granted <= held and len(granted) >= 196
+    )  # at most one a killed process was written but never told
     assert {e.label for e in ledger.history} == {"process 0", "process 1"}

@@ -1,4 +1,5 @@
 """Mechanisms and release: true losses in every norm and dimension, prices known beforehand, real scales, files."""
+
 import itertools
 import json
 import math
@@ -15,9 +16,19 @@ import dpsbi
 from dpsbi import mechanisms
 from dpsbi.accounting import Cost, GaussianLoss, Ledger, PureLoss
 from dpsbi.checks.testing import agrees
-from dpsbi.mechanisms import (BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Mechanism,
-                              RandomisedResponse, Release, SmoothGaussian, SmoothLaplace, release,
-                              smoothness)
+from dpsbi.mechanisms import (
+    BinomialResponse,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    RandomisedResponse,
+    Release,
+    SmoothGaussian,
+    SmoothLaplace,
+    release,
+    smoothness,
+)
 from dpsbi.privacy import NORMS, Query, identity
 
 DIMS = (1, 2, 5, 100)
@@ -25,6 +36,7 @@ SMOOTH = (SmoothLaplace, SmoothGaussian)
 
 
 # ---- true losses, computed without the formulas under test
+
 
 def shifts(norm, size, p, rng):
     "Moves (p,) of this size in the norm: all in one value, the same in all, and three at random."
@@ -47,7 +59,9 @@ def largest_loss(mechanism, s, s_neighbour, outputs):
 def delta_by_quadrature(mechanism, move, epsilon):
     "δ at ε of rotation-invariant noise: an integral along the move."
     length = float(np.linalg.norm(move))
-    at = lambda t: np.exp(mechanism.log_prob([t], [0.0])) - np.exp(epsilon + mechanism.log_prob([t], [length]))
+    at = lambda t: (
+        np.exp(mechanism.log_prob([t], [0.0])) - np.exp(epsilon + mechanism.log_prob([t], [length]))
+    )
     return integrate.quad(lambda t: max(at(t), 0.0), -60, 60, points=[0, length], limit=1000)[0]
 
 
@@ -68,7 +82,7 @@ def delta_by_convolution(mechanism, s, s_neighbour, epsilon, reach=32.0, cells=2
         p, loss = loss_atoms(mechanism, (a, scale_a), (b, scale_b))
         cell = np.clip(loss / step, -cells / 2, cells / 2 - 2)
         low = np.floor(cell).astype(int)
-        law = np.bincount(low % cells, p * (low + 1 - cell), cells)        # split so that the mean stays
+        law = np.bincount(low % cells, p * (low + 1 - cell), cells)  # split so that the mean stays
         law += np.bincount((low + 1) % cells, p * (cell - low), cells)
         transform = transform * np.fft.rfft(law) ** times
     law = np.fft.irfft(transform, cells)
@@ -87,8 +101,15 @@ def test_the_convolution_is_right():
 
 # ---- every mechanism, in every norm, in several dimensions: refused with the reason, or right
 
-REFUSED = {(Laplace, "l0"), (Gaussian, "l0"), (DiscreteLaplace, "l0"), (BinomialResponse, "l0"),
-           (RandomisedResponse, "l2"), (SmoothLaplace, "l0"), (SmoothGaussian, "l0")}
+REFUSED = {
+    (Laplace, "l0"),
+    (Gaussian, "l0"),
+    (DiscreteLaplace, "l0"),
+    (BinomialResponse, "l0"),
+    (RandomisedResponse, "l2"),
+    (SmoothLaplace, "l0"),
+    (SmoothGaussian, "l0"),
+}
 KINDS = (Laplace, Gaussian, DiscreteLaplace, BinomialResponse, RandomisedResponse, *SMOOTH)
 ALL = list(itertools.product(KINDS, NORMS, DIMS))
 EXTRA = {BinomialResponse: dict(n=4, population=30), RandomisedResponse: dict(categories=3)}
@@ -116,25 +137,36 @@ def whole_shifts(norm, p):
         return [np.where(np.arange(p) < k, v, 0) for k in range(1, min(p, 3) + 1) for v in (1, 2)]
     if norm == "l1":
         return [3 * np.eye(p)[0], np.where(np.arange(p) < 3, 1, 0)]
-    moves = [np.where(np.arange(p) < 9, 1, 0), 3 * np.eye(p)[0], np.where(np.arange(p) == 0, 2, np.arange(p) < 5)]
+    moves = [
+        np.where(np.arange(p) < 9, 1, 0),
+        3 * np.eye(p)[0],
+        np.where(np.arange(p) == 0, 2, np.arange(p) < 5),
+    ]
     assert all(np.linalg.norm(v) <= 3 for v in moves)
     return moves
 
 
-PURE = [case for case in ALL if case[0] in (Laplace, DiscreteLaplace, BinomialResponse, RandomisedResponse)]
+PURE = [
+    case
+    for case in ALL
+    if case[0] in (Laplace, DiscreteLaplace, BinomialResponse, RandomisedResponse)
+]
 TIGHT = {(Laplace, "l1"), (Laplace, "l2"), (DiscreteLaplace, "l1"), (RandomisedResponse, "l0")}
 
 
 @pytest.mark.parametrize("kind, norm, p", [case for case in PURE if case[:2] not in REFUSED])
 def test_a_pure_price_covers_the_largest_loss(kind, norm, p):
     query, mechanism = fitted(kind, norm, p)
-    moves = shifts(norm, 3, p, np.random.default_rng(0)) if kind is Laplace else whole_shifts(norm, p)
+    moves = (
+        shifts(norm, 3, p, np.random.default_rng(0)) if kind is Laplace else whole_shifts(norm, p)
+    )
     if kind is RandomisedResponse:
-        moves = [np.minimum(v, 2) for v in moves]                          # codes are 0, 1, 2
+        moves = [np.minimum(v, 2) for v in moves]  # codes are 0, 1, 2
     outputs = {BinomialResponse: np.arange(5.0), RandomisedResponse: np.arange(3.0)}
     outputs = outputs.get(kind, np.arange(-99.0, 100))
-    losses = [largest_loss(mechanism, a, b, outputs)
-              for v in moves for a, b in ((0 * v, v), (v, 0 * v))]
+    losses = [
+        largest_loss(mechanism, a, b, outputs) for v in moves for a, b in ((0 * v, v), (v, 0 * v))
+    ]
     epsilon = mechanism.cost(query).epsilon
     assert epsilon <= 1 and max(losses) <= epsilon * (1 + 1e-9)
     if (kind, norm) in TIGHT and (norm != "l0" or p >= 3):
@@ -155,7 +187,7 @@ def test_a_smooth_price_covers_the_true_delta(kind, norm, p):
     query, mechanism = fitted(kind, norm, p)
     assert mechanism.cost(query, 1e-6).epsilon <= 1
     grown = math.exp(query.smoothness)
-    for v in shifts(norm, 1, p, np.random.default_rng(2))[:3 if p < 100 else 2]:
+    for v in shifts(norm, 1, p, np.random.default_rng(2))[: 3 if p < 100 else 2]:
         for other in (1.0, grown, 1 / grown):
             here, there = np.append(0 * v, 1.0), np.append(min(1, other) * v, other)
             for pair in ((here, there), (there, here)):
@@ -180,6 +212,7 @@ def test_a_hundred_values_stated_in_l2_are_not_read_as_l1():
 
 # ---- the loss that a ledger composes, on a grid of ε, by summing over atoms
 
+
 def true_delta(mechanism, s, s_neighbour, epsilon, outputs):
     "δ at ε of whole outputs (k,) of each of one or two values, by the sum over all atoms."
     p, loss = np.ones(1), np.zeros(1)
@@ -201,11 +234,13 @@ def check_loss(mechanism, query, s, s_neighbour, outputs):
 
 
 ATOMS = np.arange(-150.0, 151)
-DISCRETE = [(DiscreteLaplace(3.0), Query(identity, 2, step=1, dim=1), [4], [6], ATOMS),
-            (DiscreteLaplace(3.0), Query(identity, 2, step=1, dim=2), [4, 4], [5, 5], ATOMS),
-            (DiscreteLaplace(2.0), Query(identity, 0.2, dim=2), [0.45, 0.45], [0.55, 0.55], ATOMS),
-            (BinomialResponse(9, 2.0, 20), Query(identity, 2, step=1), [0, 0], [1, 1], np.arange(10.0)),
-            (RandomisedResponse(0.7, 4), Query(identity, 2, "l0", step=1), [0, 3], [1, 0], np.arange(4.0))]
+DISCRETE = [
+    (DiscreteLaplace(3.0), Query(identity, 2, step=1, dim=1), [4], [6], ATOMS),
+    (DiscreteLaplace(3.0), Query(identity, 2, step=1, dim=2), [4, 4], [5, 5], ATOMS),
+    (DiscreteLaplace(2.0), Query(identity, 0.2, dim=2), [0.45, 0.45], [0.55, 0.55], ATOMS),
+    (BinomialResponse(9, 2.0, 20), Query(identity, 2, step=1), [0, 0], [1, 1], np.arange(10.0)),
+    (RandomisedResponse(0.7, 4), Query(identity, 2, "l0", step=1), [0, 3], [1, 0], np.arange(4.0)),
+]
 
 
 @pytest.mark.parametrize("case", DISCRETE, ids=lambda case: repr(case[0]))
@@ -266,11 +301,16 @@ def test_the_mean_of_ten_records_moves_two_steps_and_pays_for_two():
     a, b = (MEAN(x[None])[0] for x in (TEN, OTHER))
     assert b - a > MEAN.sensitivity
     assert largest_loss(mechanism, a, b, ATOMS) == pytest.approx(1.0) and mechanism.scale == 2.0
-    with pytest.raises(ValueError, match="step=1 in the Query if they are .1 for counts., else its dim"):
+    with pytest.raises(
+        ValueError, match="step=1 in the Query if they are .1 for counts., else its dim"
+    ):
         mechanism.cost(MEAN)
 
 
-@given(st.lists(st.tuples(st.floats(-50, 50), st.floats(-3, 3)), min_size=1, max_size=5), st.floats(0.05, 3))
+@given(
+    st.lists(st.tuples(st.floats(-50, 50), st.floats(-3, 3)), min_size=1, max_size=5),
+    st.floats(0.05, 3),
+)
 def test_rounded_values_move_by_no_more_steps_than_are_charged(values, step):
     s, moved = np.array(values).T
     near = s + moved
@@ -288,7 +328,7 @@ def test_a_grid_that_is_coarser_than_the_query_s_own_rounds():
         mechanism.cost(replace(query, dim=None))
 
 
-@given(st.integers(-2**53, 2**53))
+@given(st.integers(-(2**53), 2**53))
 def test_whole_numbers_are_rounded_to_themselves(k):
     assert DiscreteLaplace(1.0)._round(float(k)) == k
 
@@ -297,12 +337,13 @@ def test_a_stated_grid_pays_for_whole_steps_even_if_the_sensitivity_is_rounded_d
     third = Query(identity, 2 * (1 / 3), step=1 / 3, dim=2)
     assert DiscreteLaplace(1.0, 1 / 3).cost(third).epsilon == pytest.approx(2 / 3)
     diagonal = Query(identity, math.sqrt(3) * (1 - 1e-15), "l2", step=1, dim=3)
-    assert DiscreteLaplace(1.0).cost(diagonal).epsilon == 3.0    # (1, 1, 1) moves three steps
+    assert DiscreteLaplace(1.0).cost(diagonal).epsilon == 3.0  # (1, 1, 1) moves three steps
     assert DiscreteLaplace(1.0).cost(Query(identity, 2.5, step=1)).epsilon == 2.0
     assert DiscreteLaplace(1.0, 0.5).cost(Query(identity, 2, step=1)).epsilon == 2.0
 
 
 # ---- release: the price is public, paid first, and can be read off the release
+
 
 def columns(r):
     "A query of the first r columns of one record."
@@ -310,21 +351,29 @@ def columns(r):
 
 
 SMOOTH_QUERY = Query(columns(3), math.inf, smoothness=1e-3, dim=3)
-CASES = [(Laplace(3.0), Query(columns(2), 1), None),
-         (Laplace(3.0), Query(columns(1), 1, dim=1), None),
-         (Gaussian(30.0), Query(columns(2), 1, "l2"), 1e-3),
-         (DiscreteLaplace(3.0), Query(columns(2), 1, step=1), None),
-         (DiscreteLaplace(3.0, 0.25), Query(columns(1), 1, dim=1), None),     # 1e308 / 0.25 overflows
-         (BinomialResponse(5, 2.0, 9), Query(columns(2), 1, step=1), None),
-         (RandomisedResponse(0.7, 4), Query(columns(2), 1, "l0", step=1), None),
-         (SmoothLaplace(30.0, 0.1), SMOOTH_QUERY, 1e-3),
-         (SmoothGaussian(30.0), SMOOTH_QUERY, 1e-3)]
-each_case = pytest.mark.parametrize("mechanism, query, delta", CASES, ids=lambda v: repr(v) if isinstance(v, Mechanism) else "")
+CASES = [
+    (Laplace(3.0), Query(columns(2), 1), None),
+    (Laplace(3.0), Query(columns(1), 1, dim=1), None),
+    (Gaussian(30.0), Query(columns(2), 1, "l2"), 1e-3),
+    (DiscreteLaplace(3.0), Query(columns(2), 1, step=1), None),
+    (DiscreteLaplace(3.0, 0.25), Query(columns(1), 1, dim=1), None),  # 1e308 / 0.25 overflows
+    (BinomialResponse(5, 2.0, 9), Query(columns(2), 1, step=1), None),
+    (RandomisedResponse(0.7, 4), Query(columns(2), 1, "l0", step=1), None),
+    (SmoothLaplace(30.0, 0.1), SMOOTH_QUERY, 1e-3),
+    (SmoothGaussian(30.0), SMOOTH_QUERY, 1e-3),
+]
+each_case = pytest.mark.parametrize(
+    "mechanism, query, delta", CASES, ids=lambda v: repr(v) if isinstance(v, Mechanism) else ""
+)
 RECORD = [[1, 2, 1]]
-LEDGERS = {"sum": lambda: Ledger(100.0, 0.01, composition="sum"), "rho": lambda: Ledger(rho=100.0),
-           "renyi": lambda: Ledger(100.0, 0.01, composition="renyi"),
-           "gaussian": lambda: Ledger(100.0, 0.01, composition="gaussian"),
-           "planned": lambda: Ledger(100.0, 0.01, composition="planned"), "open": lambda: Ledger(100.0, 0.01)}
+LEDGERS = {
+    "sum": lambda: Ledger(100.0, 0.01, composition="sum"),
+    "rho": lambda: Ledger(rho=100.0),
+    "renyi": lambda: Ledger(100.0, 0.01, composition="renyi"),
+    "gaussian": lambda: Ledger(100.0, 0.01, composition="gaussian"),
+    "planned": lambda: Ledger(100.0, 0.01, composition="planned"),
+    "open": lambda: Ledger(100.0, 0.01),
+}
 
 
 @pytest.mark.parametrize("ledger", LEDGERS)
@@ -354,10 +403,14 @@ def test_without_a_delta_normal_noise_is_charged_by_its_loss(ledger):
     for _ in range(2):
         given = release(RECORD, query, mechanism, book)
     for entry in book.history:
-        assert entry.cost.loss == GaussianLoss(1 / 30) and entry.cost.delta == (0 if ledger == "rho" else 0.01)
+        assert entry.cost.loss == GaussianLoss(1 / 30) and entry.cost.delta == (
+            0 if ledger == "rho" else 0.01
+        )
         if ledger != "rho":
             assert entry.cost == given.mechanism.cost(given.query, entry.cost.delta)
-    assert book.spent.rho == pytest.approx(2 / 1800) if ledger == "rho" else book.spent.epsilon < 100
+    assert (
+        book.spent.rho == pytest.approx(2 / 1800) if ledger == "rho" else book.spent.epsilon < 100
+    )
 
 
 @pytest.mark.parametrize("kind", SMOOTH)
@@ -373,10 +426,17 @@ def test_without_a_delta_smooth_noise_is_refused_and_nothing_spent(kind, ledger)
 def test_how_the_records_are_stored_changes_nothing(mechanism, query, delta, monkeypatch):
     drawn = []
     prepare = type(mechanism)._prepare
-    spy = lambda self, query: (lambda s: drawn.append((self, s)) or prepare(self, query)(s))
+    spy = lambda self, query: lambda s: drawn.append((self, s)) or prepare(self, query)(s)
     monkeypatch.setattr(type(mechanism), "_prepare", spy)
-    stored = [RECORD, np.array(RECORD), np.array(RECORD, float), np.array(RECORD, np.float32), np.array(RECORD, np.uint8),
-              np.array(RECORD, object), [["1", 2.0, "1"]]]
+    stored = [
+        RECORD,
+        np.array(RECORD),
+        np.array(RECORD, float),
+        np.array(RECORD, np.float32),
+        np.array(RECORD, np.uint8),
+        np.array(RECORD, object),
+        [["1", 2.0, "1"]],
+    ]
     costs = set()
     for x in stored:
         ledger = Ledger(100.0, 0.01, composition="sum")
@@ -389,6 +449,7 @@ def test_how_the_records_are_stored_changes_nothing(mechanism, query, delta, mon
 
 class Unreadable:
     "Records of a known shape that must not be read."
+
     shape, ndim = (3, 2), 2
 
     def __array__(self, *args, **kwargs):
@@ -405,15 +466,31 @@ class Undrawn(Mechanism):
 
 TOTAL = Query(lambda x: x.sum(1), 1)
 REFUSALS = {
-    "a class": (TypeError, TOTAL, Laplace), "no mechanism": (TypeError, TOTAL, "laplace"), "no query": (TypeError, np.sum, Laplace(1.0)),
-    "no private draw": (TypeError, TOTAL, Undrawn()), "off the grid": (ValueError, TOTAL, DiscreteLaplace(1.0)),
+    "a class": (TypeError, TOTAL, Laplace),
+    "no mechanism": (TypeError, TOTAL, "laplace"),
+    "no query": (TypeError, np.sum, Laplace(1.0)),
+    "no private draw": (TypeError, TOTAL, Undrawn()),
+    "off the grid": (ValueError, TOTAL, DiscreteLaplace(1.0)),
     "fractions to a count": (ValueError, replace(TOTAL, dim=2), BinomialResponse(5, 2.0, 9)),
     "fractions to a code": (ValueError, replace(TOTAL, dim=2), RandomisedResponse(0.9)),
     "halves to a code": (ValueError, replace(TOTAL, step=0.5, dim=2), RandomisedResponse(0.9)),
-    "the wrong norm": (ValueError, replace(TOTAL, norm="l0"), Laplace(1.0)), "no delta": (ValueError, TOTAL, Gaussian(50.0)),
-    "too dear": (dpsbi.BudgetError, TOTAL, Laplace(0.01)), "steps beyond counting": (ValueError, replace(TOTAL, sensitivity=1e30, step=1), DiscreteLaplace(1e30)),
-    "a scale beyond floats": (ValueError, SMOOTH_QUERY, SmoothLaplace(1e290)), "reduces over the batch": (ValueError, Query(lambda x: x.sum(), 1), Laplace(1.0)),
-    "returns another dim": (ValueError, replace(TOTAL, dim=3), Laplace(1.0)), "fails on no records": (ValueError, Query(lambda x: x.max(1), 1, neighbours="add-remove"), Laplace(1.0))}
+    "the wrong norm": (ValueError, replace(TOTAL, norm="l0"), Laplace(1.0)),
+    "no delta": (ValueError, TOTAL, Gaussian(50.0)),
+    "too dear": (dpsbi.BudgetError, TOTAL, Laplace(0.01)),
+    "steps beyond counting": (
+        ValueError,
+        replace(TOTAL, sensitivity=1e30, step=1),
+        DiscreteLaplace(1e30),
+    ),
+    "a scale beyond floats": (ValueError, SMOOTH_QUERY, SmoothLaplace(1e290)),
+    "reduces over the batch": (ValueError, Query(lambda x: x.sum(), 1), Laplace(1.0)),
+    "returns another dim": (ValueError, replace(TOTAL, dim=3), Laplace(1.0)),
+    "fails on no records": (
+        ValueError,
+        Query(lambda x: x.max(1), 1, neighbours="add-remove"),
+        Laplace(1.0),
+    ),
+}
 
 
 @pytest.mark.parametrize("wrong", REFUSALS)
@@ -433,10 +510,21 @@ def test_only_what_the_ledger_can_pay_is_looked_at():
 
 
 FOREVER = Ledger(1e9, 0.9, composition="sum")
-NASTY = {"NaN": np.full((2, 3), np.nan), "infinite": np.full((2, 3), -np.inf), "huge": np.full((2, 3), 1e308), "low": np.full((2, 3), -1e308),
-         "fractions": np.full((2, 3), 0.5), "text": [["a", None, "b"]] * 2, "object": np.array([[1, {}, 10**400]] * 2, object),
-         "out of range": np.full((2, 3), 77), "none": np.zeros((0, 3)), "one": np.zeros((1, 3)), "zero": np.zeros((2, 3)),
-         "complex": np.full((2, 3), 1j), "dates": np.full((2, 3), np.datetime64("2020-01-01"))}
+NASTY = {
+    "NaN": np.full((2, 3), np.nan),
+    "infinite": np.full((2, 3), -np.inf),
+    "huge": np.full((2, 3), 1e308),
+    "low": np.full((2, 3), -1e308),
+    "fractions": np.full((2, 3), 0.5),
+    "text": [["a", None, "b"]] * 2,
+    "object": np.array([[1, {}, 10**400]] * 2, object),
+    "out of range": np.full((2, 3), 77),
+    "none": np.zeros((0, 3)),
+    "one": np.zeros((1, 3)),
+    "zero": np.zeros((2, 3)),
+    "complex": np.full((2, 3), 1j),
+    "dates": np.full((2, 3), np.datetime64("2020-01-01")),
+}
 
 
 def first_row(r):
@@ -461,18 +549,23 @@ def test_a_query_that_fails_on_records_releases_all_the_same():
         if x.any():
             raise RuntimeError("secret")
         return x[:, :1]
+
     assert np.isfinite(release([1.0, 2.0], Query(fails, 1), Laplace(1.0), Ledger(1.0)).s_dp).all()
 
 
 def test_values_out_of_range_are_cut_to_it():
     drawn = BinomialResponse(400, 1e-6, 1)._prepare(Query(identity, 1, step=1))
     assert np.array_equal(drawn(np.array([7.0, -3.0, 1.0, 0.0])), [400, 0, 400, 0])
-    far = BinomialResponse(4000, 5.0, 10)._prepare(Query(identity, 1, step=1))(np.array([77.0, -3.0]))
-    agrees(far / 4000, [0.75, 0.25], math.sqrt(0.1875 / 4000), verbose=False)     # as 10 and 0 are
+    far = BinomialResponse(4000, 5.0, 10)._prepare(Query(identity, 1, step=1))(
+        np.array([77.0, -3.0])
+    )
+    agrees(far / 4000, [0.75, 0.25], math.sqrt(0.1875 / 4000), verbose=False)  # as 10 and 0 are
     told = RandomisedResponse(1 - 1e-15, 3)._prepare(Query(identity, 1, "l0", step=1))
     assert np.array_equal(told(np.array([9.0, -1.0, 1.0])), [2, 0, 1])
-    far = release([1e300, -1e300, 3.0], Query(identity, 1, step=1), DiscreteLaplace(5.0), Ledger(1.0)).s_dp
-    assert np.all(np.abs(far - [2.0**62, -2.0**62, 3.0]) < [2000, 2000, 200])
+    far = release(
+        [1e300, -1e300, 3.0], Query(identity, 1, step=1), DiscreteLaplace(5.0), Ledger(1.0)
+    ).s_dp
+    assert np.all(np.abs(far - [2.0**62, -(2.0**62), 3.0]) < [2000, 2000, 200])
 
 
 def test_noise_that_reaches_infinity_is_cut():
@@ -483,10 +576,16 @@ def test_noise_that_reaches_infinity_is_cut():
 
 # ---- smooth sensitivities of 0, and of infinity
 
+
 def test_a_smooth_sensitivity_is_raised_to_the_floor():
     p = 4000
     query = Query(identity, math.inf, smoothness=1e-9, dim=p + 1)
-    for floor, stated, used in ((0.5, 0.1, 0.5), (0.5, 0.0, 0.5), (0.5, -3.0, 0.5), (0.5, 2.0, 2.0)):
+    for floor, stated, used in (
+        (0.5, 0.1, 0.5),
+        (0.5, 0.0, 0.5),
+        (0.5, -3.0, 0.5),
+        (0.5, 2.0, 2.0),
+    ):
         noise = SmoothLaplace(3.0, floor)._prepare(query)(np.append(np.zeros(p), stated))
         agrees(np.abs(noise).mean(), 3 * used, 3 * used / np.sqrt(p), verbose=False)
         here, at = (SmoothLaplace(3.0, floor).log_prob([1.0], [0.0, v]) for v in (stated, used))
@@ -505,7 +604,9 @@ def test_without_a_floor_the_scale_is_never_zero():
 def test_cut_sensitivities_stay_smooth(sensitivity, xi, part):
     other = sensitivity * math.exp(part * xi)
     a, b = (float(np.clip(v, 0.25, 2.0**901)) for v in (sensitivity, other))
-    assert abs(math.log(a / b)) <= xi * (1 + 1e-9) + 1e-15 and min(a, 2.0**901) >= min(sensitivity, 2.0**901)
+    assert abs(math.log(a / b)) <= xi * (1 + 1e-9) + 1e-15 and min(a, 2.0**901) >= min(
+        sensitivity, 2.0**901
+    )
 
 
 # ---- the scale of a real release
@@ -522,17 +623,69 @@ def moments_of_discrete_laplace(scale):
 
 
 ODDS = math.log(49)
-SCALES = {   # mechanism, values, its query, statistic of the draws, its mean, its sd for one draw, and the mean at 95 % of the noise
+SCALES = {  # mechanism, values, its query, statistic of the draws, its mean, its sd for one draw, and the mean at 95 % of the noise
     "Laplace": (Laplace(3.0), ZEROS, Query(identity, **FREE), np.abs, 3.0, 3.0, 2.85),
-    "Gaussian": (Gaussian(3.0), ZEROS[:14_000], Query(identity, 1, "l2"), np.square, 9.0, 9 * math.sqrt(2), 9 * 0.95**2),
-    "DiscreteLaplace": (DiscreteLaplace(3.0), ZEROS, Query(identity, 1, step=1), np.abs, *moments_of_discrete_laplace(3.0), moments_of_discrete_laplace(2.85)[0]),
-    "DiscreteLaplace, off grid": (DiscreteLaplace(1.5, 0.5), ZEROS + 0.2, Query(identity, **FREE), np.abs,
-                                  *(0.5 * v for v in moments_of_discrete_laplace(3.0)), 0.5 * moments_of_discrete_laplace(2.85)[0]),
-    "SmoothLaplace": (SmoothLaplace(1.5), np.append(ZEROS, 2.0), Query(identity, math.inf, smoothness=1e-9, dim=r + 1), np.abs, 3.0, 3.0, 2.85),
-    "SmoothGaussian": (SmoothGaussian(1.5), np.append(ZEROS[:14_000], 2.0), Query(identity, math.inf, smoothness=1e-9, dim=14_001), np.square, 9.0, 9 * math.sqrt(2), 9 * 0.95**2),
-    "BinomialResponse": (BinomialResponse(20, 5.0, 30), ZEROS[:25_000], Query(identity, 1, step=1), lambda k: k / 20, 1 / 8, math.sqrt(7 / 64 / 20), 4.75 / 39.5),
-    "RandomisedResponse": (RandomisedResponse(0.5, 50), ZEROS[:8000], Query(identity, 1, "l0", step=1), lambda v: v == 0,
-                           0.5, 0.5, 1 / (1 + 49 * math.exp(-ODDS / 0.95))),
+    "Gaussian": (
+        Gaussian(3.0),
+        ZEROS[:14_000],
+        Query(identity, 1, "l2"),
+        np.square,
+        9.0,
+        9 * math.sqrt(2),
+        9 * 0.95**2,
+    ),
+    "DiscreteLaplace": (
+        DiscreteLaplace(3.0),
+        ZEROS,
+        Query(identity, 1, step=1),
+        np.abs,
+        *moments_of_discrete_laplace(3.0),
+        moments_of_discrete_laplace(2.85)[0],
+    ),
+    "DiscreteLaplace, off grid": (
+        DiscreteLaplace(1.5, 0.5),
+        ZEROS + 0.2,
+        Query(identity, **FREE),
+        np.abs,
+        *(0.5 * v for v in moments_of_discrete_laplace(3.0)),
+        0.5 * moments_of_discrete_laplace(2.85)[0],
+    ),
+    "SmoothLaplace": (
+        SmoothLaplace(1.5),
+        np.append(ZEROS, 2.0),
+        Query(identity, math.inf, smoothness=1e-9, dim=r + 1),
+        np.abs,
+        3.0,
+        3.0,
+        2.85,
+    ),
+    "SmoothGaussian": (
+        SmoothGaussian(1.5),
+        np.append(ZEROS[:14_000], 2.0),
+        Query(identity, math.inf, smoothness=1e-9, dim=14_001),
+        np.square,
+        9.0,
+        9 * math.sqrt(2),
+        9 * 0.95**2,
+    ),
+    "BinomialResponse": (
+        BinomialResponse(20, 5.0, 30),
+        ZEROS[:25_000],
+        Query(identity, 1, step=1),
+        lambda k: k / 20,
+        1 / 8,
+        math.sqrt(7 / 64 / 20),
+        4.75 / 39.5,
+    ),
+    "RandomisedResponse": (
+        RandomisedResponse(0.5, 50),
+        ZEROS[:8000],
+        Query(identity, 1, "l0", step=1),
+        lambda v: v == 0,
+        0.5,
+        0.5,
+        1 / (1 + 49 * math.exp(-ODDS / 0.95)),
+    ),
 }
 
 
@@ -543,14 +696,16 @@ def test_a_real_release_draws_at_the_stated_scale(name):
     delta = 1e-3 if mechanism.needs_delta else None
     given = release(value, query, mechanism, Ledger(1e9, 0.1, composition="sum"), delta=delta).s_dp
     se = sd / math.sqrt(len(given))
-    assert abs(mean_at_95 - mean) > 8 * se                                  # 4.9 to alarm, 3.1 of power
+    assert abs(mean_at_95 - mean) > 8 * se  # 4.9 to alarm, 3.1 of power
     agrees(statistic(given).mean(), mean, se, verbose=False)
 
 
 VETTED = [case for case in CASES if not isinstance(case[0], BinomialResponse)]
 
 
-@pytest.mark.parametrize("mechanism, query, delta", VETTED, ids=lambda v: repr(v) if isinstance(v, Mechanism) else "")
+@pytest.mark.parametrize(
+    "mechanism, query, delta", VETTED, ids=lambda v: repr(v) if isinstance(v, Mechanism) else ""
+)
 def test_a_sampler_of_another_scale_cannot_draw(mechanism, query, delta, monkeypatch):
     dp = mechanisms._opendp()
     made = []
@@ -561,6 +716,7 @@ def test_a_sampler_of_another_scale_cannot_draw(mechanism, query, delta, monkeyp
             for name, change in (("scale", 0.8), ("prob", 1.1)):
                 kwargs |= {name: kwargs[name] * change} if name in kwargs else {}
             return make(*args, **kwargs)
+
         return smaller
 
     for name in ("make_laplace", "make_gaussian", "make_randomized_response"):
@@ -589,6 +745,7 @@ def test_an_understated_price_cannot_be_released():
 
 # ---- what a release holds, and its files
 
+
 def test_a_release_holds_only_numbers_a_query_and_a_mechanism():
     query = Query(identity, 1)
     for wrong in (Laplace, "laplace", 3.0, None):
@@ -607,6 +764,7 @@ def test_a_release_holds_only_numbers_a_query_and_a_mechanism():
 @dataclass(frozen=True)
 class Pair(Mechanism):
     "Two mechanisms in one: fields that are mechanisms, numbers, and tuples."
+
     first: Mechanism
     others: tuple = ()
     name: str = "pair"
@@ -636,8 +794,16 @@ def saved(mechanism, path):
     return Release.load(path).mechanism
 
 
-@pytest.mark.parametrize("mechanism", [m for m, _, _ in CASES] + [
-    Pair(Laplace(2.0)), Pair(Pair(Gaussian(1.0)), (Laplace(3.0), 4, "x", None, (True, 1.5))), Pair(DiscreteLaplace(np.float64(2.0), np.int64(3)))], ids=repr)
+@pytest.mark.parametrize(
+    "mechanism",
+    [m for m, _, _ in CASES]
+    + [
+        Pair(Laplace(2.0)),
+        Pair(Pair(Gaussian(1.0)), (Laplace(3.0), 4, "x", None, (True, 1.5))),
+        Pair(DiscreteLaplace(np.float64(2.0), np.int64(3))),
+    ],
+    ids=repr,
+)
 def test_a_mechanism_comes_back_as_itself(mechanism, tmp_path):
     again = saved(mechanism, tmp_path / "r.json")
     assert again == mechanism and type(again) is type(mechanism)
@@ -669,19 +835,34 @@ def test_old_files_of_a_name_that_none_or_several_have_are_refused(tmp_path):
     for name, hint in (("Nowhere", "none has"), ("Same", "several have")):
         same = [type("Same", (Mechanism,), {}) for _ in range(2)]
         path.write_text(json.dumps(state | dict(version=1, mechanism=dict(name=name))))
-        with pytest.raises(ValueError, match=f"not a release.*{hint}.*import the module that defines it"):
+        with pytest.raises(
+            ValueError, match=f"not a release.*{hint}.*import the module that defines it"
+        ):
             Release.load(path)
     assert len(same) == 2
 
 
-@pytest.mark.parametrize("module, name", [("elsewhere", "Odd"), ("os", "system"), ("dpsbi.mechanisms", "Nowhere"), ("dpsbi.mechanisms", "release"),
-                                          ("dpsbi.mechanisms", "Laplace.cost"), ("dpsbi", "abcdp"), ("builtins", "dict"), (3, None)])
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        ("elsewhere", "Odd"),
+        ("os", "system"),
+        ("dpsbi.mechanisms", "Nowhere"),
+        ("dpsbi.mechanisms", "release"),
+        ("dpsbi.mechanisms", "Laplace.cost"),
+        ("dpsbi", "abcdp"),
+        ("builtins", "dict"),
+        (3, None),
+    ],
+)
 def test_a_file_of_an_unknown_mechanism_says_what_to_import(module, name, tmp_path):
     path = tmp_path / "r.json"
     saved(Laplace(2.0), path)
     state = json.loads(path.read_text())
     path.write_text(json.dumps(state | dict(mechanism=dict(module=module, name=name, fields={}))))
-    with pytest.raises(ValueError, match="not a release" if module == 3 else "import the module that defines it"):
+    with pytest.raises(
+        ValueError, match="not a release" if module == 3 else "import the module that defines it"
+    ):
         Release.load(path)
 
 
@@ -697,17 +878,32 @@ def test_what_would_not_come_back_as_itself_is_not_saved(tmp_path):
 
     Forgetful.__qualname__ = "Forgetful"
     globals()["Forgetful"] = Forgetful
-    wrong = {"dataclass": Plain(1.0), "does not lead back": Local(1.0), "fields? can be written": Listing([1.0]), "equal to itself": Forgetful(1.0),
-             "field can be": Pair(np.ones(2)), "is not a dataclass": Pair(Plain(1.0)), "lead back": Pair(Local(2.0))}
+    wrong = {
+        "dataclass": Plain(1.0),
+        "does not lead back": Local(1.0),
+        "fields? can be written": Listing([1.0]),
+        "equal to itself": Forgetful(1.0),
+        "field can be": Pair(np.ones(2)),
+        "is not a dataclass": Pair(Plain(1.0)),
+        "lead back": Pair(Local(2.0)),
+    }
     for match, mechanism in wrong.items():
-        with pytest.raises(TypeError, match=match.replace("fields? can be written", "field can be")):
+        with pytest.raises(
+            TypeError, match=match.replace("fields? can be written", "field can be")
+        ):
             saved(mechanism, tmp_path / "r.json")
     assert not (tmp_path / "r.json").exists()
 
 
 def test_two_classes_of_one_name_clash(tmp_path):
     first = Pair(Laplace(1.0))
-    again = dataclass(frozen=True)(type("Pair", (Mechanism,), dict(__annotations__=dict(scale=float), __module__=__name__, sample=Laplace.sample)))
+    again = dataclass(frozen=True)(
+        type(
+            "Pair",
+            (Mechanism,),
+            dict(__annotations__=dict(scale=float), __module__=__name__, sample=Laplace.sample),
+        )
+    )
     with pytest.raises(TypeError, match="does not lead back"):
         saved(again(1.0), tmp_path / "r.json")
     assert saved(first, tmp_path / "r.json") == first

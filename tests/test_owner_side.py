@@ -3,6 +3,7 @@
 What is public about a call: whether it raised, and what; what it warned of; the type of what it returned, and everything
 in it but the noisy numbers; how often the simulator was called; what the ledger was charged.
 """
+
 import io
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
@@ -14,17 +15,39 @@ from scipy import stats
 import dpsbi
 from dpsbi import mmd
 from dpsbi.accounting import Cost, Ledger
-from dpsbi.mmd import ClippedMean, StatedDistance, clipped_mean_distance, mmd_distance, summary_distance
+from dpsbi.mmd import (
+    ClippedMean,
+    StatedDistance,
+    clipped_mean_distance,
+    mmd_distance,
+    summary_distance,
+)
 from dpsbi.owner.svt import NoisySmallest, Private, SparseVector
 from dpsbi.privacy import Query
 
 N = 3
 RECORDS = {
-    "plain": np.array([1.0, 2.0, 4.0]), "shuffled": np.array([4.0, 1.0, 2.0]), "ints": np.array([1, 2, 4]),
-    "small ints": np.array([1, 2, 4], np.int8), "a list": [1, 2, 4], "NaN": np.array([1.0, np.nan, 4.0]),
-    "infinite": np.array([1.0, np.inf, -np.inf]), "objects": np.array([1, None, 4.0], object), "strings": ["1", "2", "x"],
-    "huge": np.array([1e308, -1e308, 1e308]), "bools": [True, False, True], "zeros": np.zeros(3), "complex": np.array([1j, 2, 3])}
-OTHER_NUMBERS = {"empty": np.zeros(0), "one": np.array([1.0]), "one NaN": np.array([np.nan]), "an empty list": [], "many": np.arange(50.0)}
+    "plain": np.array([1.0, 2.0, 4.0]),
+    "shuffled": np.array([4.0, 1.0, 2.0]),
+    "ints": np.array([1, 2, 4]),
+    "small ints": np.array([1, 2, 4], np.int8),
+    "a list": [1, 2, 4],
+    "NaN": np.array([1.0, np.nan, 4.0]),
+    "infinite": np.array([1.0, np.inf, -np.inf]),
+    "objects": np.array([1, None, 4.0], object),
+    "strings": ["1", "2", "x"],
+    "huge": np.array([1e308, -1e308, 1e308]),
+    "bools": [True, False, True],
+    "zeros": np.zeros(3),
+    "complex": np.array([1j, 2, 3]),
+}
+OTHER_NUMBERS = {
+    "empty": np.zeros(0),
+    "one": np.array([1.0]),
+    "one NaN": np.array([np.nan]),
+    "an empty list": [],
+    "many": np.arange(50.0),
+}
 
 
 def watched(call):
@@ -46,28 +69,60 @@ def records_for(neighbours):
 # ---- release
 
 QUERIES = {
-    "clipped sum": (lambda x: np.clip(x, 0, 5).sum(axis=1, keepdims=True), dict(sensitivity=5.0, dim=1)),
+    "clipped sum": (
+        lambda x: np.clip(x, 0, 5).sum(axis=1, keepdims=True),
+        dict(sensitivity=5.0, dim=1),
+    ),
     "count": (lambda x: (x > 1).sum(axis=1, keepdims=True), dict(sensitivity=1.0, step=1, dim=1)),
-    "raises on some": (lambda x: [][1] if (x > 3).any() else x[:, :1] * 0 if x.shape[1] else np.zeros((1, 1)), dict(sensitivity=1.0, step=1, dim=1)),
-    "no number on some": (lambda x: np.log(np.clip(x, 0, 5).sum(axis=1, keepdims=True)), dict(sensitivity=1.0, dim=1)),
-    "another type on some": (lambda x: (x.sum(axis=1, keepdims=True) if (x > 1).any() else (x > 1).sum(axis=1, keepdims=True)), dict(sensitivity=1.0, dim=1)),
-    "several on some": (lambda x: np.ones((1, 1 + int((x > 3).any()))), dict(sensitivity=1.0, dim=1)),
+    "raises on some": (
+        lambda x: [][1] if (x > 3).any() else x[:, :1] * 0 if x.shape[1] else np.zeros((1, 1)),
+        dict(sensitivity=1.0, step=1, dim=1),
+    ),
+    "no number on some": (
+        lambda x: np.log(np.clip(x, 0, 5).sum(axis=1, keepdims=True)),
+        dict(sensitivity=1.0, dim=1),
+    ),
+    "another type on some": (
+        lambda x: (
+            x.sum(axis=1, keepdims=True) if (x > 1).any() else (x > 1).sum(axis=1, keepdims=True)
+        ),
+        dict(sensitivity=1.0, dim=1),
+    ),
+    "several on some": (
+        lambda x: np.ones((1, 1 + int((x > 3).any()))),
+        dict(sensitivity=1.0, dim=1),
+    ),
 }
 SMOOTH = dict(sensitivity=1.0, smoothness=0.01, dim=2)
 MECHANISMS = {
-    "Laplace": (dpsbi.Laplace(5.0), 0.0), "Gaussian": (dpsbi.Gaussian(5.0), 1e-6), "DiscreteLaplace": (dpsbi.DiscreteLaplace(5.0), 0.0),
-    "BinomialResponse": (dpsbi.BinomialResponse(20, 10.0, 2), 0.0), "RandomisedResponse": (dpsbi.RandomisedResponse(0.6, 3), 0.0)}
+    "Laplace": (dpsbi.Laplace(5.0), 0.0),
+    "Gaussian": (dpsbi.Gaussian(5.0), 1e-6),
+    "DiscreteLaplace": (dpsbi.DiscreteLaplace(5.0), 0.0),
+    "BinomialResponse": (dpsbi.BinomialResponse(20, 10.0, 2), 0.0),
+    "RandomisedResponse": (dpsbi.RandomisedResponse(0.6, 3), 0.0),
+}
 
 
 def release_of(x, query, mechanism, delta):
     ledger = Ledger(1e6, 0.1)
     before = ledger.history
-    released, public = watched(lambda: dpsbi.release(x, query, mechanism, ledger, delta=delta or None))
+    released, public = watched(
+        lambda: dpsbi.release(x, query, mechanism, ledger, delta=delta or None)
+    )
     assert before == ()
     charged = [(e.cost, e.granted, e.label, e.neighbours, e.unit) for e in ledger.history]
     if released is not None:
-        about = (type(released), released.s_dp.shape, released.s_dp.dtype, released.mechanism, released.query)
-        assert np.isfinite(released.s_dp).all() and released.mechanism.cost(released.query, delta) == charged[0][0]
+        about = (
+            type(released),
+            released.s_dp.shape,
+            released.s_dp.dtype,
+            released.mechanism,
+            released.query,
+        )
+        assert (
+            np.isfinite(released.s_dp).all()
+            and released.mechanism.cost(released.query, delta) == charged[0][0]
+        )
         public += about
     return public, charged
 
@@ -78,26 +133,47 @@ def release_of(x, query, mechanism, delta):
 def test_a_release_says_the_same_of_all_records(kind, name, neighbours):
     fn, about = QUERIES[name]
     query, (mechanism, delta) = Query(fn, neighbours=neighbours, **about), MECHANISMS[kind]
-    seen = {label: release_of(x, query, mechanism, delta) for label, x in records_for(neighbours).items()}
+    seen = {
+        label: release_of(x, query, mechanism, delta)
+        for label, x in records_for(neighbours).items()
+    }
     first = seen["plain"]
     for label, found in seen.items():
         assert found == first, label
     refused_in_public = first[0][0] is not None
-    assert refused_in_public == (not first[1]), "a refusal, and nothing spent; or an answer, and paid for"
+    assert refused_in_public == (not first[1]), (
+        "a refusal, and nothing spent; or an answer, and paid for"
+    )
     assert not refused_in_public or first[0][0][0] in (ValueError, TypeError)
     needs_whole = kind in ("BinomialResponse", "RandomisedResponse") and about.get("step") is None
-    assert refused_in_public == needs_whole or name in ("no number on some", "several on some", "another type on some") or neighbours == "add-remove"
+    assert (
+        refused_in_public == needs_whole
+        or name in ("no number on some", "several on some", "another type on some")
+        or neighbours == "add-remove"
+    )
 
 
-@pytest.mark.parametrize("mechanism", [dpsbi.SmoothLaplace(200.0), dpsbi.SmoothGaussian(500.0), dpsbi.SmoothLaplace(200.0, floor=0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        dpsbi.SmoothLaplace(200.0),
+        dpsbi.SmoothGaussian(500.0),
+        dpsbi.SmoothLaplace(200.0, floor=0.5),
+    ],
+    ids=repr,
+)
 def test_smooth_noise_says_the_same_of_all_records(mechanism):
-    median = lambda x: np.stack([np.clip(np.sort(x, axis=1)[:, 1], 0, 5), np.clip(x.max(axis=1) - x.min(axis=1), 0, 5)], axis=1)
+    median = lambda x: np.stack(
+        [np.clip(np.sort(x, axis=1)[:, 1], 0, 5), np.clip(x.max(axis=1) - x.min(axis=1), 0, 5)],
+        axis=1,
+    )
     query = Query(median, **SMOOTH)
     seen = {label: release_of(x, query, mechanism, 1e-3) for label, x in RECORDS.items()}
     assert all(found == seen["plain"] for found in seen.values()) and seen["plain"][1]
 
 
 # ---- distances, and draws
+
 
 def mean_gap(x, y):
     return np.abs(np.clip(x, 0, 5)[None] - y.mean(axis=1, keepdims=True))
@@ -111,13 +187,20 @@ def raises_on_some(x, y):
 
 STATISTIC = lambda x: np.clip(x, 0, 5).sum(axis=1, keepdims=True) / N
 DISTANCES = {
-    "MMD, a bounded line": lambda how: mmd_distance(mmd.Gaussian(1.0), N, bounds=(0, 5), neighbours=how),
+    "MMD, a bounded line": lambda how: mmd_distance(
+        mmd.Gaussian(1.0), N, bounds=(0, 5), neighbours=how
+    ),
     "MMD, sorted": lambda how: mmd_distance(mmd.Laplace(1.0), N, neighbours=how),
     "MMD, unbounded": lambda how: mmd_distance(mmd.Gaussian(1.0), N, neighbours=how),
-    "MMD, features": lambda how: mmd_distance(mmd.Gaussian(1.0), N, neighbours=how, features=8, rng=np.random.default_rng(0)),
+    "MMD, features": lambda how: mmd_distance(
+        mmd.Gaussian(1.0), N, neighbours=how, features=8, rng=np.random.default_rng(0)
+    ),
     "clipped mean": lambda how: clipped_mean_distance(mean_gap, 5.0, N, neighbours=how),
     "summary": lambda how: summary_distance(STATISTIC, 5.0 / N, neighbours=how),
-    "raises on some": lambda how: StatedDistance(raises_on_some, 1.0, N if how == "replace" else None, neighbours=how)}
+    "raises on some": lambda how: StatedDistance(
+        raises_on_some, 1.0, N if how == "replace" else None, neighbours=how
+    ),
+}
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
@@ -128,7 +211,10 @@ def test_distances_say_the_same_of_all_records(name, neighbours):
         d, public = watched(lambda: distance.between(x, y))
         assert public == (None, [], ""), label
         assert d.shape == (4,) and not np.isnan(d).any(), label
-    same = [distance.between(RECORDS[label], y) for label in ("plain", "ints", "small ints", "a list", "shuffled")]
+    same = [
+        distance.between(RECORDS[label], y)
+        for label in ("plain", "ints", "small ints", "a list", "shuffled")
+    ]
     error = getattr(distance, "error", 0.0)
     for other in same[1:]:
         assert np.array_equal(same[0], other) or np.abs(same[0] - other).max() <= 2 * error
@@ -149,17 +235,34 @@ def accepts_everything(x, distance, **how):
     model = dpsbi.Model(dpsbi.Prior(m=stats.uniform(0, 5)), simulator)
     arguments = dict(count=5, epsilon=100.0, rng=np.random.default_rng(3), progress=True) | how
     posterior, public = watched(lambda: dpsbi.abcdp(x, model, distance, ledger=ledger, **arguments))
-    about = None if posterior is None else (posterior.theta.tolist(), posterior.info, posterior.names)
-    return public, simulator.calls, about, [(e.cost, e.granted, e.neighbours, e.unit) for e in ledger.history]
+    about = (
+        None if posterior is None else (posterior.theta.tolist(), posterior.info, posterior.names)
+    )
+    return (
+        public,
+        simulator.calls,
+        about,
+        [(e.cost, e.granted, e.neighbours, e.unit) for e in ledger.history],
+    )
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
-@pytest.mark.parametrize("how", [dict(threshold=1e9, simulations=30), dict(threshold=-1e9, simulations=30), dict(selection="top", simulations=5)],
-                         ids=["accepts all", "accepts none", "top"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        dict(threshold=1e9, simulations=30),
+        dict(threshold=-1e9, simulations=30),
+        dict(selection="top", simulations=5),
+    ],
+    ids=["accepts all", "accepts none", "top"],
+)
 @pytest.mark.parametrize("name", [name for name in DISTANCES if name != "raises on some"])
 def test_abcdp_says_the_same_of_all_records(name, how, neighbours):
     distance = DISTANCES[name](neighbours)
-    seen = {label: accepts_everything(x, distance, **how) for label, x in records_for(neighbours).items()}
+    seen = {
+        label: accepts_everything(x, distance, **how)
+        for label, x in records_for(neighbours).items()
+    }
     for label, found in seen.items():
         assert found == seen["plain"], label
     assert seen["plain"][3], "it was paid for"
@@ -167,7 +270,10 @@ def test_abcdp_says_the_same_of_all_records(name, how, neighbours):
 
 def test_abcdp_and_a_distance_that_fails_on_records():
     distance = DISTANCES["raises on some"]("replace")
-    seen = {label: accepts_everything(x, distance, threshold=-1e9, simulations=30) for label, x in RECORDS.items()}
+    seen = {
+        label: accepts_everything(x, distance, threshold=-1e9, simulations=30)
+        for label, x in RECORDS.items()
+    }
     assert all(found == seen["plain"] for found in seen.values())
 
 
@@ -183,15 +289,58 @@ def test_private_choices_of_any_distances_say_the_same(distances):
 def test_a_broken_call_is_refused_before_it_is_paid():
     "Everything public that can be wrong, on records of every kind: one error, and nothing spent."
     model = dpsbi.Model(dpsbi.Prior(m=stats.uniform(0, 5)), Simulator())
-    distance, good = DISTANCES["MMD, a bounded line"], Query(STATISTIC, 5.0 / N, neighbours="add-remove")
-    wrong = [lambda x, l: dpsbi.abcdp(x, model, distance("add-remove"), threshold=np.nan, count=1, epsilon=1, ledger=l, rng=np.random.default_rng(0)),
-             lambda x, l: dpsbi.abcdp(x, model, distance("add-remove"), threshold=1.0, count=0, epsilon=1, ledger=l, rng=np.random.default_rng(0)),
-             lambda x, l: dpsbi.abcdp(x, model, StatedDistance(lambda x, y: 1 / 0, 1.0, neighbours="add-remove"), threshold=1.0, count=1, epsilon=1,
-                                      ledger=l, rng=np.random.default_rng(0)),
-             lambda x, l: dpsbi.release(x, good, dpsbi.Laplace, l), lambda x, l: dpsbi.release(x, STATISTIC, dpsbi.Laplace(1.0), l),
-             lambda x, l: dpsbi.release(x, good, dpsbi.Laplace(1e-9), l), lambda x, l: dpsbi.release(x, good, dpsbi.DiscreteLaplace(1.0), l),
-             lambda x, l: dpsbi.release(x, good, type("Mine", (dpsbi.Mechanism,), dict(cost=lambda self, q, d=0.0: Cost(1.0)))(), l),
-             lambda x, l: dpsbi.release(x, Query(lambda x: x.max(axis=1)[:, None], 1.0, neighbours="add-remove"), dpsbi.Laplace(1.0), l)]
+    distance, good = (
+        DISTANCES["MMD, a bounded line"],
+        Query(STATISTIC, 5.0 / N, neighbours="add-remove"),
+    )
+    wrong = [
+        lambda x, l: dpsbi.abcdp(
+            x,
+            model,
+            distance("add-remove"),
+            threshold=np.nan,
+            count=1,
+            epsilon=1,
+            ledger=l,
+            rng=np.random.default_rng(0),
+        ),
+        lambda x, l: dpsbi.abcdp(
+            x,
+            model,
+            distance("add-remove"),
+            threshold=1.0,
+            count=0,
+            epsilon=1,
+            ledger=l,
+            rng=np.random.default_rng(0),
+        ),
+        lambda x, l: dpsbi.abcdp(
+            x,
+            model,
+            StatedDistance(lambda x, y: 1 / 0, 1.0, neighbours="add-remove"),
+            threshold=1.0,
+            count=1,
+            epsilon=1,
+            ledger=l,
+            rng=np.random.default_rng(0),
+        ),
+        lambda x, l: dpsbi.release(x, good, dpsbi.Laplace, l),
+        lambda x, l: dpsbi.release(x, STATISTIC, dpsbi.Laplace(1.0), l),
+        lambda x, l: dpsbi.release(x, good, dpsbi.Laplace(1e-9), l),
+        lambda x, l: dpsbi.release(x, good, dpsbi.DiscreteLaplace(1.0), l),
+        lambda x, l: dpsbi.release(
+            x,
+            good,
+            type("Mine", (dpsbi.Mechanism,), dict(cost=lambda self, q, d=0.0: Cost(1.0)))(),
+            l,
+        ),
+        lambda x, l: dpsbi.release(
+            x,
+            Query(lambda x: x.max(axis=1)[:, None], 1.0, neighbours="add-remove"),
+            dpsbi.Laplace(1.0),
+            l,
+        ),
+    ]
     for k, call in enumerate(wrong):
         seen = set()
         for x in records_for("add-remove").values():

@@ -1,4 +1,5 @@
 "Properties of Posterior that must hold for whatever draws and weights a method may hand it."
+
 import json
 import zipfile
 
@@ -9,7 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from dpsbi.posterior import Posterior, kish, normalise, pack, systematic, unpack
 
-settings.register_profile("dpsbi", deadline=None)    # the first call also imports pandas or matplotlib
+settings.register_profile(
+    "dpsbi", deadline=None
+)  # the first call also imports pandas or matplotlib
 settings.load_profile("dpsbi")
 
 finite = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -36,7 +39,9 @@ def scale(p):
 def same(p, q):
     "Two clouds with the same moments, sizes and worth, up to rounding."
     np.testing.assert_allclose(p.mean(), q.mean(), rtol=0, atol=scale(p))
-    np.testing.assert_allclose(p.cov(), q.cov(), rtol=0, atol=scale(p) * (1 + np.abs(p.theta).max()))
+    np.testing.assert_allclose(
+        p.cov(), q.cov(), rtol=0, atol=scale(p) * (1 + np.abs(p.theta).max())
+    )
     assert p.ess == pytest.approx(q.ess, rel=1e-9)
 
 
@@ -46,7 +51,11 @@ def test_shapes_and_ranges(p):
     assert (len(p), p.dim, len(p.names)) == (n, d, d)
     assert p.weights.shape == (n,) and p.weights.sum() == pytest.approx(1, abs=1e-12)
     assert p.mean().shape == p.std().shape == p.mcse().shape == p.quantile(0.5).shape == (d,)
-    assert p.cov().shape == (d, d) and p.quantile([0.1, 0.5, 0.9]).shape == (3, d) and p.interval().shape == (d, 2)
+    assert (
+        p.cov().shape == (d, d)
+        and p.quantile([0.1, 0.5, 0.9]).shape == (3, d)
+        and p.interval().shape == (d, 2)
+    )
     assert 1 - 1e-9 <= p.ess <= n * (1 + 1e-9)
     assert list(p.summary().index) == list(p.names) and p.summary().shape == (d, 7)
     np.testing.assert_allclose(p.std() ** 2, np.diag(p.cov()), rtol=1e-9, atol=0)
@@ -59,9 +68,9 @@ def test_quantiles_are_draws_that_count_and_rise(p):
     assert (np.diff(quantiles, axis=0) >= 0).all()
     assert all(np.isin(quantiles[:, j], p.theta[p.weights > 0, j]).all() for j in range(p.dim))
     below = ((p.theta[None] <= quantiles[:, None]) * p.weights[None, :, None]).sum(axis=1)
-    assert (below >= q[:, None] - 1e-12).all()          # the weight up to the quantile reaches q ...
+    assert (below >= q[:, None] - 1e-12).all()  # the weight up to the quantile reaches q ...
     strictly = ((p.theta[None] < quantiles[:, None]) * p.weights[None, :, None]).sum(axis=1)
-    assert (strictly <= q[:, None] + 1e-12).all()       # ... and the weight before it does not
+    assert (strictly <= q[:, None] + 1e-12).all()  # ... and the weight before it does not
 
 
 @given(arrays(float, shapes, elements=finite), arrays(float, 5, elements=st.floats(0, 1)))
@@ -95,19 +104,32 @@ def test_a_draw_given_twice_is_a_draw_of_double_weight(theta, data):
         weighted = Posterior(theta, np.log(counts))
     repeated = Posterior(np.repeat(theta, counts, axis=0))
     np.testing.assert_allclose(weighted.mean(), repeated.mean(), rtol=0, atol=scale(weighted))
-    np.testing.assert_allclose(weighted.cov(), repeated.cov(), rtol=0, atol=scale(weighted) * (1 + np.abs(theta).max()))
+    np.testing.assert_allclose(
+        weighted.cov(), repeated.cov(), rtol=0, atol=scale(weighted) * (1 + np.abs(theta).max())
+    )
     total = counts.sum()
-    q = np.r_[(np.arange(1, total) + 0.5) / total, np.arange(total + 1) / total]    # between the steps, and on them
-    assert (weighted.quantile(q) == np.sort(repeated.theta, axis=0)[np.maximum(np.ceil(np.round(q * total, 6)).astype(int) - 1, 0)]).all()
+    q = np.r_[
+        (np.arange(1, total) + 0.5) / total, np.arange(total + 1) / total
+    ]  # between the steps, and on them
+    assert (
+        weighted.quantile(q)
+        == np.sort(repeated.theta, axis=0)[
+            np.maximum(np.ceil(np.round(q * total, 6)).astype(int) - 1, 0)
+        ]
+    ).all()
 
 
 @given(posteriors(), st.integers(1, 50), st.integers(0, 2**32))
 def test_resampling_takes_draws_as_often_as_they_weigh(p, n, seed):
     marked = Posterior(np.arange(len(p)), p.log_weights)
-    counts = np.bincount(marked.resample(n, np.random.default_rng(seed)).theta[:, 0].astype(int), minlength=len(p))
+    counts = np.bincount(
+        marked.resample(n, np.random.default_rng(seed)).theta[:, 0].astype(int), minlength=len(p)
+    )
     expected = n * p.weights
     assert counts.sum() == n and not counts[p.weights == 0].any()
-    assert (counts >= np.floor(expected - 1e-9)).all() and (counts <= np.ceil(expected + 1e-9)).all()
+    assert (counts >= np.floor(expected - 1e-9)).all() and (
+        counts <= np.ceil(expected + 1e-9)
+    ).all()
 
 
 @pytest.mark.parametrize("u", [0.0, np.nextafter(1, 0)])
@@ -115,6 +137,7 @@ def test_resampling_at_both_ends_of_the_uniform(u):
     class Ends:
         random = staticmethod(lambda: u)
         permutation = staticmethod(lambda indices: indices)
+
     assert (systematic(np.array([0.0, 0.25, 0.0, 0.75, 0.0]), 4, Ends()) == [1, 3, 3, 3]).all()
 
 
@@ -128,16 +151,27 @@ def test_normalising_twice_changes_nothing(log_weights):
     assert (normalise(once) == once).all() and np.exp(once).sum() == pytest.approx(1, abs=1e-12)
 
 
-jsonable = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-                        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8)
+jsonable = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
 
 
-@given(posteriors(), st.dictionaries(st.text().filter(lambda key: key != "chains"), jsonable, max_size=3), st.data())
+@given(
+    posteriors(),
+    st.dictionaries(st.text().filter(lambda key: key != "chains"), jsonable, max_size=3),
+    st.data(),
+)
 def test_a_file_gives_back_every_bit(p, info, data):
     names = data.draw(st.lists(st.text(), min_size=p.dim, max_size=p.dim, unique=True))
     kept = Posterior(p.theta, p.log_weights, names, info)
     back = unpack(pack(kept))
-    assert back.theta.tobytes() == kept.theta.tobytes() and back.names == kept.names and back.info == kept.info
+    assert (
+        back.theta.tobytes() == kept.theta.tobytes()
+        and back.names == kept.names
+        and back.info == kept.info
+    )
     assert (back.log_weights is None) == (kept.log_weights is None)
     assert kept.log_weights is None or back.log_weights.tobytes() == kept.log_weights.tobytes()
 
@@ -148,7 +182,11 @@ def test_a_damaged_file_is_refused_or_read_never_worse(p, data):
     content = bytearray(pack(p))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    content = bytes(content)[:data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else bytes(content)
+    content = (
+        bytes(content)[: data.draw(st.integers(0, len(content)))]
+        if data.draw(st.booleans())
+        else bytes(content)
+    )
     try:
         assert isinstance(unpack(content, "damaged.npz"), Posterior)
     except ValueError as error:
@@ -165,26 +203,45 @@ def test_nothing_in_a_file_is_executed(tmp_path):
     class Bomb:
         def __reduce__(self):
             return (exec, ("raise SystemExit",))
-    np.savez(tmp_path / "bomb.npz", theta=np.array([Bomb()], dtype=object), meta=np.array([Bomb()], dtype=object))
+
+    np.savez(
+        tmp_path / "bomb.npz",
+        theta=np.array([Bomb()], dtype=object),
+        meta=np.array([Bomb()], dtype=object),
+    )
     with pytest.raises(ValueError, match="allow_pickle"):
         Posterior.load(tmp_path / "bomb.npz")
 
 
-@pytest.mark.parametrize("meta", [
-    [], {}, {"format": "dpsbi.Posterior"}, {"format": "dpsbi.Posterior", "version": 2, "names": ["a"], "info": {}},
-    {"format": "dpsbi.Posterior", "version": 1, "names": [1], "info": {}},
-    {"format": "dpsbi.Posterior", "version": 1, "names": ["a", "b"], "info": {}},
-    {"format": "dpsbi.Posterior", "version": 1, "names": ["a"], "info": 3},
-    {"format": "dpsbi.Posterior", "version": 1, "names": ["a"], "info": {"chains": "two"}},
-])
+@pytest.mark.parametrize(
+    "meta",
+    [
+        [],
+        {},
+        {"format": "dpsbi.Posterior"},
+        {"format": "dpsbi.Posterior", "version": 2, "names": ["a"], "info": {}},
+        {"format": "dpsbi.Posterior", "version": 1, "names": [1], "info": {}},
+        {"format": "dpsbi.Posterior", "version": 1, "names": ["a", "b"], "info": {}},
+        {"format": "dpsbi.Posterior", "version": 1, "names": ["a"], "info": 3},
+        {"format": "dpsbi.Posterior", "version": 1, "names": ["a"], "info": {"chains": "two"}},
+    ],
+)
 def test_foreign_metadata_is_refused(meta, tmp_path):
-    np.savez(tmp_path / "foreign.npz", theta=np.zeros((2, 1)), meta=np.frombuffer(json.dumps(meta).encode(), np.uint8))
+    np.savez(
+        tmp_path / "foreign.npz",
+        theta=np.zeros((2, 1)),
+        meta=np.frombuffer(json.dumps(meta).encode(), np.uint8),
+    )
     with pytest.raises(ValueError, match="foreign.npz is not a posterior"):
         Posterior.load(tmp_path / "foreign.npz")
 
 
 def test_a_file_that_claims_more_than_it_holds_is_refused(tmp_path):
-    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 9), }".ljust(117) + b"\n"
+    header = (
+        b"\x93NUMPY\x01\x00v\x00"
+        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 9), }".ljust(117)
+        + b"\n"
+    )
     with zipfile.ZipFile(tmp_path / "huge.npz", "w") as file:
         file.writestr("theta.npy", header)
     with pytest.raises(ValueError, match="huge.npz is not a posterior"):
@@ -192,8 +249,16 @@ def test_a_file_that_claims_more_than_it_holds_is_refused(tmp_path):
 
 
 def test_a_compressed_file_is_refused_before_it_swells(tmp_path):
-    np.savez_compressed(tmp_path / "swells.npz", theta=np.zeros((100_000, 1)), meta=np.frombuffer(json.dumps(
-        {"format": "dpsbi.Posterior", "version": 1, "names": ["a"], "info": {}}).encode(), np.uint8))
+    np.savez_compressed(
+        tmp_path / "swells.npz",
+        theta=np.zeros((100_000, 1)),
+        meta=np.frombuffer(
+            json.dumps(
+                {"format": "dpsbi.Posterior", "version": 1, "names": ["a"], "info": {}}
+            ).encode(),
+            np.uint8,
+        ),
+    )
     with pytest.raises(ValueError, match="compressed"):
         Posterior.load(tmp_path / "swells.npz")
 
@@ -203,13 +268,29 @@ def test_a_missing_file_says_so(tmp_path):
         Posterior.load(tmp_path / "nothing.npz")
 
 
-@pytest.mark.parametrize("theta", [[], np.empty((0, 3)), np.empty((3, 0)), 1.0, np.zeros((2, 2, 2)), [np.nan], [np.inf], [[0.0], [-np.inf]], ["a"]])
+@pytest.mark.parametrize(
+    "theta",
+    [
+        [],
+        np.empty((0, 3)),
+        np.empty((3, 0)),
+        1.0,
+        np.zeros((2, 2, 2)),
+        [np.nan],
+        [np.inf],
+        [[0.0], [-np.inf]],
+        ["a"],
+    ],
+)
 def test_bad_draws(theta):
     with pytest.raises(ValueError):
         Posterior(theta)
 
 
-@pytest.mark.parametrize("log_weights", [[], [0.0], 0.0, [[0.0], [0.0]], [0.0, np.nan], [0.0, np.inf], [-np.inf, -np.inf]])
+@pytest.mark.parametrize(
+    "log_weights",
+    [[], [0.0], 0.0, [[0.0], [0.0]], [0.0, np.nan], [0.0, np.inf], [-np.inf, -np.inf]],
+)
 def test_bad_weights(log_weights):
     with pytest.raises(ValueError):
         Posterior([1.0, 2.0], log_weights)
@@ -252,12 +333,14 @@ def test_it_is_a_value():
 @given(posteriors())
 def test_every_cloud_can_be_drawn(p):
     import matplotlib
+
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+
     p = Posterior(p.theta[:, :2], p.log_weights)
     figure = p.plot(truth=p.mean(), others=[Posterior(p.theta)], size=0.7)
     assert len(figure.axes) == p.dim * (p.dim + 1) // 2
-    for ax in figure.axes:      # no view runs far beyond the draws
+    for ax in figure.axes:  # no view runs far beyond the draws
         low, high = p.theta.min(), p.theta.max()
         reach = 0.2 * max(high - low, abs(low), abs(high), 1)
         assert low - reach <= ax.get_xlim()[0] <= ax.get_xlim()[1] <= high + reach

@@ -1,4 +1,5 @@
 """What may leave the owner's side: records as numbers, the rehearsal, and a query's value without a word."""
+
 import warnings
 
 import numpy as np
@@ -8,8 +9,15 @@ from hypothesis import strategies as st
 
 from dpsbi.privacy import Query, as_records, hushed, identity
 
-ENTRIES = st.one_of(st.floats(), st.integers(-10**400, 10**400), st.none(), st.text(max_size=3), st.booleans(),
-                    st.complex_numbers(), st.dates())
+ENTRIES = st.one_of(
+    st.floats(),
+    st.integers(-(10**400), 10**400),
+    st.none(),
+    st.text(max_size=3),
+    st.booleans(),
+    st.complex_numbers(),
+    st.dates(),
+)
 
 
 def test_a_text_beside_it_changes_no_truth():
@@ -22,24 +30,36 @@ def test_one_record_changes_one_entry(records, other, data):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         before = as_records(records)
-        assert before.shape == (len(records),) and before.dtype == float and np.isfinite(before).all()
+        assert (
+            before.shape == (len(records),) and before.dtype == float and np.isfinite(before).all()
+        )
         if records:
             k = data.draw(st.integers(0, len(records) - 1))
-            after = as_records([*records[:k], other, *records[k + 1:]])
+            after = as_records([*records[:k], other, *records[k + 1 :]])
             assert np.array_equal(np.delete(before, k), np.delete(after, k))
         assert np.array_equal(as_records([*records, other])[:-1], before)
 
 
-@pytest.mark.parametrize("dtype", [int, float, np.float32, np.int8, bool, object, "U3", np.uint64, np.longdouble])
+@pytest.mark.parametrize(
+    "dtype", [int, float, np.float32, np.int8, bool, object, "U3", np.uint64, np.longdouble]
+)
 def test_the_type_of_the_array_is_forgotten(dtype):
-    assert np.array_equal(as_records(np.array([0, 1, 1], int).astype(dtype)) if dtype != bool else as_records(np.array([False, True, True])),
-                          [0.0, 1.0, 1.0])
+    assert np.array_equal(
+        as_records(np.array([0, 1, 1], int).astype(dtype))
+        if dtype != bool
+        else as_records(np.array([False, True, True])),
+        [0.0, 1.0, 1.0],
+    )
 
 
 def test_what_is_no_number_is_0_in_arrays_too():
-    assert np.array_equal(as_records(np.array([[1.0, np.nan], [-np.inf, 4.0]])), [[1.0, 0.0], [0.0, 4.0]])
+    assert np.array_equal(
+        as_records(np.array([[1.0, np.nan], [-np.inf, 4.0]])), [[1.0, 0.0], [0.0, 4.0]]
+    )
     total = Query(lambda x: x.sum(axis=1, keepdims=True), 1.0)
-    assert np.array_equal(total.confidential(np.array([1.0, np.nan, 3.0]), 1), [4.0])     # one record is lost, not all
+    assert np.array_equal(
+        total.confidential(np.array([1.0, np.nan, 3.0]), 1), [4.0]
+    )  # one record is lost, not all
 
 
 def test_ragged_records_have_no_shape():
@@ -59,10 +79,19 @@ def warns_on_negative(x):
     return x.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("fn, value", [
-    (fails_on_negative, 0.0), (warns_on_negative, -1.0), (lambda x: np.log(x.min(axis=1))[:, None], 0.0),
-    (lambda x: x / (x - x), 0.0), (lambda x: x[x >= 0][None], 0.0), (lambda x: np.full((len(x), 1), np.inf), 0.0),
-    (lambda x: None, 0.0), (lambda x: x.astype(str), -1.0)])
+@pytest.mark.parametrize(
+    "fn, value",
+    [
+        (fails_on_negative, 0.0),
+        (warns_on_negative, -1.0),
+        (lambda x: np.log(x.min(axis=1))[:, None], 0.0),
+        (lambda x: x / (x - x), 0.0),
+        (lambda x: x[x >= 0][None], 0.0),
+        (lambda x: np.full((len(x), 1), np.inf), 0.0),
+        (lambda x: None, 0.0),
+        (lambda x: x.astype(str), -1.0),
+    ],
+)
 def test_a_value_comes_without_a_word(fn, value, recwarn):
     s = Query(fn, 1.0).confidential([-1.0], 1)
     assert np.array_equal(s, [value]) and not recwarn.list

@@ -1,4 +1,5 @@
 """The pseudo-marginal method: filters without bias, exact answers by either way, executors and checkpoints, possible resampling, bad input."""
+
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dpsbi.simulators import counts, sir
 @dataclass(frozen=True)
 class Walk:
     "A random walk with steps of variance theta² per unit of time, seen at some times."
+
     prior: dpsbi.Prior
     times: tuple
 
@@ -33,7 +35,12 @@ class Walk:
         return state[..., 0]
 
     def simulate(self, theta, rng):
-        return np.cumsum(theta * np.sqrt(np.diff(self.times, prepend=0.0)) * rng.normal(size=(len(theta), len(self.times))), axis=1)
+        return np.cumsum(
+            theta
+            * np.sqrt(np.diff(self.times, prepend=0.0))
+            * rng.normal(size=(len(theta), len(self.times))),
+            axis=1,
+        )
 
 
 class Forecasting(Walk):
@@ -42,7 +49,9 @@ class Forecasting(Walk):
 
 
 PRIOR, TIMES = dpsbi.Prior(sigma=stats.lognorm(0.4)), (0.5, 1.0, 3.0)
-RELEASE = dpsbi.Release([0.3, -0.4, 1.0], dpsbi.Query(identity, 1, norm="l2", dim=3), dpsbi.Gaussian(0.5))
+RELEASE = dpsbi.Release(
+    [0.3, -0.4, 1.0], dpsbi.Query(identity, 1, norm="l2", dim=3), dpsbi.Gaussian(0.5)
+)
 COUNT = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
 PATIENTS = counts.gamma_poisson(25, 1)
 methods = pytest.mark.parametrize("method", pm.METHODS)
@@ -56,32 +65,67 @@ def exact(sigma, noise, s_dp=RELEASE.s_dp):
 def run(release=RELEASE, model=Forecasting(PRIOR, TIMES), seed=1, **how):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short chains have a large R-hat
-        return pm.pseudo_marginal(release, model, rng=np.random.default_rng(seed), **(dict(draws=300, chains=6, warmup=60, progress=False) | how))
+        return pm.pseudo_marginal(
+            release,
+            model,
+            rng=np.random.default_rng(seed),
+            **(dict(draws=300, chains=6, warmup=60, progress=False) | how),
+        )
 
 
 def same(a, b):
-    return np.array_equal(a.theta, b.theta) and np.array_equal(a.weights, b.weights) and a.info == b.info
+    return (
+        np.array_equal(a.theta, b.theta)
+        and np.array_equal(a.weights, b.weights)
+        and a.info == b.info
+    )
 
 
-@pytest.mark.parametrize("model, noise, look_ahead", [(Walk, 0.5, True), (Forecasting, 0.5, False), (Forecasting, 0.5, True), (Forecasting, 0.005, True)])
+@pytest.mark.parametrize(
+    "model, noise, look_ahead",
+    [
+        (Walk, 0.5, True),
+        (Forecasting, 0.5, False),
+        (Forecasting, 0.5, True),
+        (Forecasting, 0.005, True),
+    ],
+)
 def test_the_filter_is_unbiased(model, noise, look_ahead):
     release = dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Gaussian(noise))
     theta = np.repeat([[0.6], [1.3]], 1500, axis=0)
-    logs = pm.log_likelihood(release, model(PRIOR, TIMES), theta, particles=60, rng=np.random.default_rng(2), look_ahead=look_ahead)
+    logs = pm.log_likelihood(
+        release,
+        model(PRIOR, TIMES),
+        theta,
+        particles=60,
+        rng=np.random.default_rng(2),
+        look_ahead=look_ahead,
+    )
     ratio = np.exp(logs.reshape(2, -1) - [[exact(0.6, noise)], [exact(1.3, noise)]])
     agrees(ratio.mean(1), 1.0, ratio.std(1) / np.sqrt(ratio.shape[1]), verbose=False)
 
 
 def test_simulations_are_unbiased_too():
-    logs = pm.log_likelihood(COUNT, PATIENTS, np.full((20_000, 1), 30.0), particles=3, rng=np.random.default_rng(3))
+    logs = pm.log_likelihood(
+        COUNT, PATIENTS, np.full((20_000, 1), 30.0), particles=3, rng=np.random.default_rng(3)
+    )
     ratio = np.exp(logs - counts.Likelihood(COUNT).log(30.0))
     agrees(ratio.mean(), 1.0, ratio.std() / np.sqrt(ratio.size), verbose=False)
 
 
 def test_looking_ahead_survives_noise_that_a_plain_filter_does_not():
     release = dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Gaussian(1e-5))
-    sd = [pm.log_likelihood(release, Forecasting(PRIOR, TIMES), np.ones((40, 1)), particles=100, rng=np.random.default_rng(4), look_ahead=a).std()
-          for a in (True, False)]
+    sd = [
+        pm.log_likelihood(
+            release,
+            Forecasting(PRIOR, TIMES),
+            np.ones((40, 1)),
+            particles=100,
+            rng=np.random.default_rng(4),
+            look_ahead=a,
+        ).std()
+        for a in (True, False)
+    ]
     assert sd[0] < 3 and sd[1] > 100
 
 
@@ -90,7 +134,12 @@ def test_agrees_with_the_exact_posterior(method):
     z = np.linspace(-2.5, 2.5, 2001)
     log_p = np.array([exact(s, 0.5) for s in np.exp(z)]) + stats.norm(0, 0.4).logpdf(z)
     w = np.exp(log_p - log_p.max())
-    found = run(model=Walk(PRIOR, TIMES), method=method, draws=1500 if method == "importance" else 3000, warmup=100)
+    found = run(
+        model=Walk(PRIOR, TIMES),
+        method=method,
+        draws=1500 if method == "importance" else 3000,
+        warmup=100,
+    )
     logs = dpsbi.Posterior(np.log(found.theta), found.log_weights, info=found.info)
     agrees(logs.mean()[0], w @ z / w.sum(), logs.mcse()[0], verbose=False)
     if method == "importance":
@@ -100,6 +149,7 @@ def test_agrees_with_the_exact_posterior(method):
 
 def fragile():
     "A model that is interrupted at its 150th step."
+
     class Fragile(Forecasting):
         calls = 0
 
@@ -108,24 +158,37 @@ def fragile():
             if Fragile.calls == 150:
                 raise KeyboardInterrupt
             return super().step(*args)
+
     return Fragile
 
 
 def roughly(centre, sd=0.1):
     "A posterior of sigma known by draws around a centre."
-    return dpsbi.Posterior(np.exp(np.random.default_rng(5).normal(np.log(centre), sd, (500, 1))), names=PRIOR.names)
+    return dpsbi.Posterior(
+        np.exp(np.random.default_rng(5).normal(np.log(centre), sd, (500, 1))), names=PRIOR.names
+    )
 
 
 def refined(start=roughly(0.9), release=RELEASE, model=Forecasting(PRIOR, TIMES), seed=1, **how):
-    return dpsbi.refine(start, release, model, rng=np.random.default_rng(seed), **(dict(target_ess=300, progress=False) | how))
+    return dpsbi.refine(
+        start,
+        release,
+        model,
+        rng=np.random.default_rng(seed),
+        **(dict(target_ess=300, progress=False) | how),
+    )
 
 
-@pytest.mark.parametrize("centre", [0.9, 0.2, 6.0])                          # right, and far out on either side
+@pytest.mark.parametrize("centre", [0.9, 0.2, 6.0])  # right, and far out on either side
 def test_refined_by_a_filter_it_is_exact_wherever_it_began(centre):
     z = np.linspace(-2.5, 2.5, 2001)
     log_p = np.array([exact(s, 0.05) for s in np.exp(z)]) + stats.norm(0, 0.4).logpdf(z)
     w = np.exp(log_p - log_p.max())
-    found = refined(roughly(centre), dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Gaussian(0.05)), target_ess=1500)
+    found = refined(
+        roughly(centre),
+        dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Gaussian(0.05)),
+        target_ess=1500,
+    )
     assert found.ess >= 1500 and found.info["method"] == "refined" and found.info["pareto_k"] < 0.7
     logs = dpsbi.Posterior(np.log(found.theta), found.log_weights)
     agrees(logs.mean()[0], w @ z / w.sum(), logs.mcse()[0], verbose=False)
@@ -140,30 +203,74 @@ def test_refined_by_a_filter_one_seed_one_result_also_when_killed(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         refined(model=fragile()(PRIOR, TIMES), checkpoint=path)
     assert same(alone, refined(checkpoint=path))
-    with pytest.raises(ValueError, match="another run"):                       # a run that began elsewhere
+    with pytest.raises(ValueError, match="another run"):  # a run that began elsewhere
         run(model=Forecasting(PRIOR, TIMES), draws=300, checkpoint=path)
-    with pytest.raises(ValueError, match="differs in proposal"):               # and one of the same kind
+    with pytest.raises(ValueError, match="differs in proposal"):  # and one of the same kind
         refined(roughly(0.95), checkpoint=path)
 
 
-@pytest.mark.parametrize("how, match", [(dict(simulations=100), "target_ess"), (dict(target_ess=0), "positive"), (dict(target_ess=np.nan), "positive"), (dict(target_ess=np.inf), "finite"),
-                                        (dict(start=dpsbi.Posterior(np.ones((9, 2)), names=("a", "b"))), "parameters")])
+@pytest.mark.parametrize(
+    "how, match",
+    [
+        (dict(simulations=100), "target_ess"),
+        (dict(target_ess=0), "positive"),
+        (dict(target_ess=np.nan), "positive"),
+        (dict(target_ess=np.inf), "finite"),
+        (dict(start=dpsbi.Posterior(np.ones((9, 2)), names=("a", "b"))), "parameters"),
+    ],
+)
 def test_refine_by_a_filter_refuses(how, match):
     with pytest.raises(ValueError, match=match):
         refined(**how)
 
 
 def test_refine_goes_on_until_the_target_and_no_further():
-    rough = dpsbi.Posterior(np.random.default_rng(5).gamma(25, 1, (500, 1)), names=PATIENTS.prior.names)
-    some, more = (dpsbi.refine(rough, COUNT, PATIENTS, rng=np.random.default_rng(1), target_ess=n, simulations=20_000, progress=False) for n in (500, 4000))
-    assert some.ess >= 500 and more.ess >= 4000 and some.info["simulations"] < more.info["simulations"] <= 20_000
+    rough = dpsbi.Posterior(
+        np.random.default_rng(5).gamma(25, 1, (500, 1)), names=PATIENTS.prior.names
+    )
+    some, more = (
+        dpsbi.refine(
+            rough,
+            COUNT,
+            PATIENTS,
+            rng=np.random.default_rng(1),
+            target_ess=n,
+            simulations=20_000,
+            progress=False,
+        )
+        for n in (500, 4000)
+    )
+    assert (
+        some.ess >= 500
+        and more.ess >= 4000
+        and some.info["simulations"] < more.info["simulations"] <= 20_000
+    )
     with pytest.warns(UserWarning, match="worth .* not 15000"):
-        dpsbi.refine(rough, COUNT, PATIENTS, rng=np.random.default_rng(1), target_ess=15_000, simulations=1000, progress=False)
+        dpsbi.refine(
+            rough,
+            COUNT,
+            PATIENTS,
+            rng=np.random.default_rng(1),
+            target_ess=15_000,
+            simulations=1000,
+            progress=False,
+        )
 
 
-@pytest.mark.parametrize("how", [dict(), dict(method="metropolis", draws=4000, warmup=100), dict(method="metropolis", draws=1200, blocks=3, particles=6)], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [
+        dict(),
+        dict(method="metropolis", draws=4000, warmup=100),
+        dict(method="metropolis", draws=1200, blocks=3, particles=6),
+    ],
+    ids=str,
+)
 def test_a_plain_model_agrees_with_enumeration(how):
-    found, truth = run(COUNT, PATIENTS, **(dict(draws=2000) | how)), counts.exact_posterior(25, 1, COUNT)
+    found, truth = (
+        run(COUNT, PATIENTS, **(dict(draws=2000) | how)),
+        counts.exact_posterior(25, 1, COUNT),
+    )
     agrees(found.mean()[0], truth.mean, found.mcse()[0], verbose=False)
 
 
@@ -184,13 +291,18 @@ def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
     assert same(alone, run(method=method, particles=20, checkpoint=path))
     Fragile.calls = 200
     finished = run(model=Fragile(PRIOR, TIMES), method=method, particles=20, checkpoint=path)
-    assert same(alone, finished) and Fragile.calls < 210  # nothing is computed again; bad input is still looked for
+    assert (
+        same(alone, finished) and Fragile.calls < 210
+    )  # nothing is computed again; bad input is still looked for
     with pytest.raises(ValueError, match="another run"):
         run(method=method, particles=20, seed=2, checkpoint=path)
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.floats(0, 1e6), min_size=2, max_size=40).filter(lambda w: max(w) > 1e-3), st.integers(0, 2**32))
+@given(
+    st.lists(st.floats(0, 1e6), min_size=2, max_size=40).filter(lambda w: max(w) > 1e-3),
+    st.integers(0, 2**32),
+)
 def test_systematic_resampling_copies_the_floor_or_the_ceiling(weights, seed):
     weights = np.array([weights, weights[::-1]])
     survivors = pm._ancestors(weights, np.random.default_rng(seed))
@@ -214,7 +326,9 @@ def test_the_epidemic_through_either_mechanism():
     model, query = sir.sir_state_space(500, times, initial=5), sir.infection_counts_query(times)
     s = model.simulate(np.array([[0.9, 0.3]]), np.random.default_rng(1))
     for mechanism in (dpsbi.DiscreteLaplace(2.0), dpsbi.BinomialResponse(50, 10, 500)):
-        found = run(dpsbi.Release(mechanism.sample(s, np.random.default_rng(2))[0], query, mechanism), model)
+        found = run(
+            dpsbi.Release(mechanism.sample(s, np.random.default_rng(2))[0], query, mechanism), model
+        )
         assert found.ess >= 300 and found.names == ("beta", "gamma")
 
 
@@ -247,24 +361,46 @@ class Half:
     prior, step = PRIOR, None
 
 
-@pytest.mark.parametrize("release, model, how, error, match", [
-    (RELEASE, Walk(PRIOR, TIMES), dict(method="gibbs"), ValueError, "method"),
-    (RELEASE, Walk(PRIOR, TIMES), dict(draws=0), ValueError, "draws"),
-    (RELEASE, Walk(PRIOR, TIMES), dict(particles=0), ValueError, "particles"),
-    (RELEASE, Walk(PRIOR, TIMES), dict(warmup=-1), ValueError, "warmup"),
-    (RELEASE, Walk(PRIOR, TIMES), dict(blocks=1.5), ValueError, "blocks"),
-    (dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Mechanism()), Walk(PRIOR, TIMES), {}, ValueError, "no density"),
-    (dpsbi.Release(RELEASE.s_dp, RELEASE.query, OneShift()), Walk(PRIOR, TIMES), {}, ValueError, "independent parts"),
-    (RELEASE, Walk(PRIOR, (1.0, 1.0, 2.0)), {}, ValueError, "increasing"),
-    (RELEASE, Walk(PRIOR, (1.0, 2.0)), {}, ValueError, "shared among"),
-    (RELEASE, Flat(PRIOR, TIMES), {}, ValueError, "start"),
-    (RELEASE, Growing(PRIOR, TIMES), {}, ValueError, "step"),
-    (RELEASE, Wide(PRIOR, TIMES), {}, ValueError, "observed"),
-    (RELEASE, Lost(PRIOR, TIMES), {}, ValueError, "could have led"),
-    (RELEASE, Half(), {}, TypeError, "lacks times"),
-    (COUNT, dpsbi.Model(PATIENTS.prior, lambda theta, rng: theta * np.nan), {}, ValueError, "could have led"),
-    (RELEASE, PATIENTS, {}, ValueError, "values to compare"),
-], ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    "release, model, how, error, match",
+    [
+        (RELEASE, Walk(PRIOR, TIMES), dict(method="gibbs"), ValueError, "method"),
+        (RELEASE, Walk(PRIOR, TIMES), dict(draws=0), ValueError, "draws"),
+        (RELEASE, Walk(PRIOR, TIMES), dict(particles=0), ValueError, "particles"),
+        (RELEASE, Walk(PRIOR, TIMES), dict(warmup=-1), ValueError, "warmup"),
+        (RELEASE, Walk(PRIOR, TIMES), dict(blocks=1.5), ValueError, "blocks"),
+        (
+            dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Mechanism()),
+            Walk(PRIOR, TIMES),
+            {},
+            ValueError,
+            "no density",
+        ),
+        (
+            dpsbi.Release(RELEASE.s_dp, RELEASE.query, OneShift()),
+            Walk(PRIOR, TIMES),
+            {},
+            ValueError,
+            "independent parts",
+        ),
+        (RELEASE, Walk(PRIOR, (1.0, 1.0, 2.0)), {}, ValueError, "increasing"),
+        (RELEASE, Walk(PRIOR, (1.0, 2.0)), {}, ValueError, "shared among"),
+        (RELEASE, Flat(PRIOR, TIMES), {}, ValueError, "start"),
+        (RELEASE, Growing(PRIOR, TIMES), {}, ValueError, "step"),
+        (RELEASE, Wide(PRIOR, TIMES), {}, ValueError, "observed"),
+        (RELEASE, Lost(PRIOR, TIMES), {}, ValueError, "could have led"),
+        (RELEASE, Half(), {}, TypeError, "lacks times"),
+        (
+            COUNT,
+            dpsbi.Model(PATIENTS.prior, lambda theta, rng: theta * np.nan),
+            {},
+            ValueError,
+            "could have led",
+        ),
+        (RELEASE, PATIENTS, {}, ValueError, "values to compare"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
 def test_bad_input(release, model, how, error, match):
     with pytest.raises(error, match=match):
         run(release, model, **how)
@@ -282,9 +418,19 @@ def test_particles_do_not_go_back_and_forth_where_a_few_too_few_are_far_too_few(
         sizes.append(cloud.particles)
         return rng.normal(0, 0.5 if cloud.particles >= 60 else 3.5, len(z))
 
-    run = SimpleNamespace(likelihood=Cloud(64), guided=lambda z, rng: Cloud(64), estimate=estimate, tally=dict(fixed=False),
-                          affords=lambda likelihood, n, share=1.0: n)
+    run = SimpleNamespace(
+        likelihood=Cloud(64),
+        guided=lambda z, rng: Cloud(64),
+        estimate=estimate,
+        tally=dict(fixed=False),
+        affords=lambda likelihood, n, share=1.0: n,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cloud, sd = pm._tune(run, SimpleNamespace(z=np.zeros((3, 1)), log_weights=np.zeros(3)), 1.0, np.random.default_rng(1))
+        cloud, sd = pm._tune(
+            run,
+            SimpleNamespace(z=np.zeros((3, 1)), log_weights=np.zeros(3)),
+            1.0,
+            np.random.default_rng(1),
+        )
     assert cloud.particles >= 60 and sd < 1 and len(sizes) == 3

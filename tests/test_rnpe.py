@@ -1,4 +1,5 @@
 """Robust neural posterior estimation: what holds whatever the data, in a few seconds."""
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -30,46 +31,69 @@ def clean():
 
 def test_denoising_a_normal_is_conjugate():
     "s ~ N(0, I), y = s + N(0, 1/4 I): the posterior is N(0.8 y, 0.2 I)."
+
     class Error:
         def log_prob(self, y, s):
             return stats.norm.logpdf(y - s, scale=0.5).sum(axis=1)
+
     rng, y = np.random.default_rng(2), np.array([1.0, -2.0])
-    s = rng.uniform(-6, 6, size=(2000, 2))                        # where to begin matters not
+    s = rng.uniform(-6, 6, size=(2000, 2))  # where to begin matters not
     v, rhat, ess = denoise(y, Error(), fit_support(s), Standard(), s, 8000, rng, warmup=100, thin=5)
     assert max(rhat) < 1.1 and min(ess) > 500
-    se = np.sqrt(0.2 / np.array(ess))                             # 5 standard errors, four means: a false alarm in a million runs
-    assert np.all(np.abs(v.mean(0) - 0.8 * y) < 5 * se) and np.all(np.abs(v.var(0) - 0.2) < 5 * 0.2 * np.sqrt(2 / min(ess)))
+    se = np.sqrt(
+        0.2 / np.array(ess)
+    )  # 5 standard errors, four means: a false alarm in a million runs
+    assert np.all(np.abs(v.mean(0) - 0.8 * y) < 5 * se) and np.all(
+        np.abs(v.var(0) - 0.2) < 5 * 0.2 * np.sqrt(2 / min(ess))
+    )
 
 
-@pytest.mark.parametrize("model, step, free", [(naive_bayes.naive_bayes(100, records=False)[0], 0.01, 5),
-                                               (linear_regression.linear_regression(100, 2, records=False)[0], 0.0, 9), (MODEL, 1.0, 1)])
+@pytest.mark.parametrize(
+    "model, step, free",
+    [
+        (naive_bayes.naive_bayes(100, records=False)[0], 0.01, 5),
+        (linear_regression.linear_regression(100, 2, records=False)[0], 0.0, 9),
+        (MODEL, 1.0, 1),
+    ],
+)
 def test_support_drops_what_follows_from_the_rest(model, step, free):
     rng = np.random.default_rng(3)
     s = model.simulate(model.prior.sample(400, rng), rng)
-    s = np.hstack([np.full((len(s), 1), 7.0), s])                 # and what is constant
+    s = np.hstack([np.full((len(s), 1), 7.0), s])  # and what is constant
     support = fit_support(s, step)
     v = support.jitter(s, rng)
-    assert v.shape == (400, free) and np.allclose(support.values(v), s, atol=1e-9) and support.inside(v).all()
+    assert (
+        v.shape == (400, free)
+        and np.allclose(support.values(v), s, atol=1e-9)
+        and support.inside(v).all()
+    )
     assert not support.inside(support.high[None] + step + 1).any()
 
 
 def test_spike_slab():
     error, y = SpikeSlab(np.array([2.0, 1.0])), np.array([3.0, 0.0])
-    s = np.array([[3.0, 0.0, 99.0], [3.0, 5.0, 99.0]])            # a third column, which is not compared
+    s = np.array([[3.0, 0.0, 99.0], [3.0, 5.0, 99.0]])  # a third column, which is not compared
     direct = 0.5 * stats.norm.pdf([0, 0], scale=0.01) + 0.5 * stats.cauchy.pdf([0, 0], scale=0.25)
     assert np.isclose(error.log_prob(y, s)[0], np.log(direct / [2, 1]).sum())
     doubt = error.doubt(y, s)
     assert np.all(doubt[0] < 0.05) and doubt[1, 1] > 0.999
     whole = np.linspace(-1e4, 1e4, 2_000_001)
     one = SpikeSlab(np.array([1.0]))
-    assert np.isclose(np.trapezoid(np.exp(one.log_prob(np.zeros(1), whole[:, None])), whole), 1, atol=1e-3)
+    assert np.isclose(
+        np.trapezoid(np.exp(one.log_prob(np.zeros(1), whole[:, None])), whole), 1, atol=1e-3
+    )
 
 
 def test_same_seed_same_result(clean):
     a = rnpe(RELEASE, MODEL, rng=np.random.default_rng(4), **TINY, **SHORT)
     b = rnpe(RELEASE, MODEL, rng=np.random.default_rng(4), **TINY, **SHORT)
     assert np.array_equal(a.theta, b.theta) and np.array_equal(a.summaries, b.summaries)
-    assert len(a) == 400 and a.names == ("theta",) and (a.theta > 0).all() and np.array_equal(a.summaries, np.rint(a.summaries))
+    assert (
+        len(a) == 400
+        and a.names == ("theta",)
+        and (a.theta > 0).all()
+        and np.array_equal(a.summaries, np.rint(a.summaries))
+    )
 
 
 def test_density_is_the_mixture_of_what_was_drawn_from(clean):
@@ -84,11 +108,16 @@ def test_the_naive_scale_of_a_binomial_response():
     release = Release([30.0], Query(identity, 1.0, step=1), BinomialResponse(100, 5.0, 1000))
     model = Model(MODEL.prior, lambda theta, rng: rng.binomial(1000, np.minimum(theta / 80, 1)))
     clean = noise_free(release.query, model, rng=np.random.default_rng(6), **TINY)
-    guess = clean.posterior(release, rng=np.random.default_rng(7), error="spike_slab", draws=400, warmup=100, thin=2)
+    guess = clean.posterior(
+        release, rng=np.random.default_rng(7), error="spike_slab", draws=400, warmup=100, thin=2
+    )
     assert abs(np.median(guess.summaries) - 300) < 60 and 0 <= guess.info["doubt"][0] <= 1
 
 
-@pytest.mark.parametrize("wrong", [dict(error="hope"), dict(simulations=20), dict(draws=0), dict(training=Training(members=20))])
+@pytest.mark.parametrize(
+    "wrong",
+    [dict(error="hope"), dict(simulations=20), dict(draws=0), dict(training=Training(members=20))],
+)
 def test_errors(wrong):
     with pytest.raises(ValueError):
         rnpe(RELEASE, MODEL, rng=np.random.default_rng(1), **(TINY | wrong))
@@ -98,9 +127,13 @@ def test_a_release_that_nothing_explains(clean):
     class Impossible:
         def log_prob(self, y, s):
             return np.full(len(s), -np.inf)
+
     with pytest.raises(ValueError, match="walkers must begin"):
         clean.posterior(RELEASE, rng=np.random.default_rng(1), error=Impossible(), **SHORT)
     with pytest.raises(ValueError, match="log_prob"):
+
         class Blind:
-            def sample(self, s, rng): return s
+            def sample(self, s, rng):
+                return s
+
         rnpe(Release([37.0], RELEASE.query, Blind()), MODEL, rng=np.random.default_rng(1), **TINY)

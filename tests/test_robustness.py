@@ -3,6 +3,7 @@
 Statistical checks, all seeded, compare
 means at 5.5 standard errors (false-alarm rate 4e-8 each) and counts at six or more (2e-9).
 """
+
 import errno
 import functools
 import io
@@ -51,13 +52,21 @@ MODEL = Model(PRIOR, poisson)
 RELEASE = Release([37.4], counts.counting_query(), Laplace(5.0))
 SHARP = Release([20.0, 21.0, 25.0, 23.0], Query(identity, 1), Laplace(1e-3))
 REGRESSION = lr.published(records=False)
-ROUGH = dpsbi.importance(RELEASE, MODEL, rng=np.random.default_rng(0), rounds=1, simulations=300, progress=False)
+ROUGH = dpsbi.importance(
+    RELEASE, MODEL, rng=np.random.default_rng(0), rounds=1, simulations=300, progress=False
+)
 BRIEF = dict(training=Training(steps=5, final_steps=5, members=1), flow=Shape(layers=1, hidden=8))
 RECORDS = np.array([37.0])
 
 
 def owner(release, model, *, distance=summary_distance(Query(identity, 1.0)), ledger=None, **kw):
-    seeded = dict(threshold=5.0, count=5, epsilon=1.0, simulations=160, source=Seeded(np.random.default_rng(0)))
+    seeded = dict(
+        threshold=5.0,
+        count=5,
+        epsilon=1.0,
+        simulations=160,
+        source=Seeded(np.random.default_rng(0)),
+    )
     return dpsbi.abcdp(RECORDS, model, distance, ledger=ledger or Ledger(1.0, 1e-5), **seeded | kw)
 
 
@@ -69,20 +78,36 @@ SIMULATED = {
     "exact_abc": small(dpsbi.exact_abc, draws=100),
     "importance": small(dpsbi.importance, rounds=2, simulations=200),
     "smc_abc": small(dpsbi.smc_abc, draws=100, population=200, max_simulations=4000),
-    "smc_distance": small(dpsbi.smc_abc, draws=50, population=200, kernel="distance", max_simulations=4000),
+    "smc_distance": small(
+        dpsbi.smc_abc, draws=50, population=200, kernel="distance", max_simulations=4000
+    ),
     "pseudo_marginal": small(dpsbi.pseudo_marginal, draws=100),
     "metropolis": small(dpsbi.pseudo_marginal, draws=100, method="metropolis", chains=2, warmup=50),
     "naive": small(dpsbi.naive, draws=20, simulations=400),
     "sppe": small(dpsbi.sppe, rounds=2, simulations=150, draws=100, **BRIEF),
-    "sple": small(dpsbi.sple, rounds=2, simulations=250, draws=20, **BRIEF | dict(training=Training(steps=0, final_steps=5, members=1))),
-    "amortise": lambda release, model, **kw: dpsbi.amortise(release.query, release.mechanism, model, **dict(simulations=200, **BRIEF) | kw),
+    "sple": small(
+        dpsbi.sple,
+        rounds=2,
+        simulations=250,
+        draws=20,
+        **BRIEF | dict(training=Training(steps=0, final_steps=5, members=1)),
+    ),
+    "amortise": lambda release, model, **kw: dpsbi.amortise(
+        release.query, release.mechanism, model, **dict(simulations=200, **BRIEF) | kw
+    ),
     "rnpe": small(dpsbi.rnpe, simulations=500, draws=200, warmup=5, thin=1, **BRIEF),
-    "refine": lambda release, model, **kw: dpsbi.refine(ROUGH, release, model, **dict(simulations=300) | kw),
+    "refine": lambda release, model, **kw: dpsbi.refine(
+        ROUGH, release, model, **dict(simulations=300) | kw
+    ),
     "infer": small(dpsbi.infer, max_simulations=2000, target_ess=100, neural=BRIEF),
     "abcdp": owner,
 }
 LATENT = {
-    "mcem": lambda release, model, **kw: dpsbi.mcem(release, model, **dict(theta0=30.0, rqmc=False, final_simulations=2000, max_simulations=2000) | kw),
+    "mcem": lambda release, model, **kw: dpsbi.mcem(
+        release,
+        model,
+        **dict(theta0=30.0, rqmc=False, final_simulations=2000, max_simulations=2000) | kw,
+    ),
     "da_mcmc": small(dpsbi.da_mcmc, draws=256, chains=128, warmup=5),
     "gibbs_ss": small(dpsbi.gibbs_ss, draws=256, chains=128, warmup=5),
 }
@@ -95,6 +120,7 @@ CHECKPOINTED = [name for name in METHODS if name not in ("naive", "rnpe", "mcem"
 @dataclass
 class Hook:
     "Counts calls in a file, across processes; at one of them raises, or (error None) kills its process."
+
     path: object
     at: int = 0
     error: Exception | None = None
@@ -115,6 +141,7 @@ class Hook:
 @dataclass
 class Hooked:
     "The simulator, or a latent model, that calls a hook first."
+
     hook: Hook
     inner: object
     method: str | None = None
@@ -130,13 +157,20 @@ class Hooked:
         return Hooked(self.hook, value) if name == self.method else value
 
 
-DEFAULTS = {"mcem": (RELEASE, counts.Poisson(), "sample"), "da_mcmc": (REGRESSION, lr.RegressionRecords(100, 2), "update"),
-            "gibbs_ss": (REGRESSION, lr.RegressionMoments(100, 2), "update")}
+DEFAULTS = {
+    "mcem": (RELEASE, counts.Poisson(), "sample"),
+    "da_mcmc": (REGRESSION, lr.RegressionRecords(100, 2), "update"),
+    "gibbs_ss": (REGRESSION, lr.RegressionMoments(100, 2), "update"),
+}
 
 
 def hooked(name, *hook):
     release, model, method = DEFAULTS.get(name, (RELEASE, MODEL, None))
-    return Model(PRIOR, Hooked(Hook(*hook), poisson)) if method is None else Hooked(Hook(*hook), model, method)
+    return (
+        Model(PRIOR, Hooked(Hook(*hook), poisson))
+        if method is None
+        else Hooked(Hook(*hook), model, method)
+    )
 
 
 def heard(name, *, seed=1, release=None, model=None, **kw):
@@ -144,7 +178,11 @@ def heard(name, *, seed=1, release=None, model=None, **kw):
     usual = DEFAULTS.get(name, (RELEASE, MODEL))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        result = METHODS[name](release or usual[0], model or usual[1], **dict(rng=np.random.default_rng(seed), progress=False) | kw)
+        result = METHODS[name](
+            release or usual[0],
+            model or usual[1],
+            **dict(rng=np.random.default_rng(seed), progress=False) | kw,
+        )
     return result, "; ".join(str(w.message) for w in said)
 
 
@@ -170,14 +208,20 @@ def finite(result):
 def cases(names, *axes):
     "All combinations."
     found = list(itertools.product(*axes))
-    return pytest.mark.parametrize(names, found if "," in names else [case for case, in found], ids=["-".join(map(str, case)) for case in found])
+    return pytest.mark.parametrize(
+        names,
+        found if "," in names else [case for (case,) in found],
+        ids=["-".join(map(str, case)) for case in found],
+    )
 
 
 @pytest.fixture(autouse=True)
 def deadline():
     "Nothing may go on for ever."
+
     def ring(*_):
         raise AssertionError("still running after five minutes")
+
     before = signal.signal(signal.SIGALRM, ring)
     signal.alarm(300)
     yield
@@ -200,6 +244,7 @@ def failing(share, value):
         s = poisson(theta, rng)
         s[rng.random(len(s)) < share] = value
         return s
+
     return Model(PRIOR, simulate)
 
 
@@ -208,7 +253,7 @@ def test_failed_simulations_are_counted_and_said(name, failure):
     share, value = failure
     result, said = heard(name, model=failing(share, value))
     assert finite(result) and re.search("not finite", said)
-    if name != "amortise":                                        # an Estimator has no info
+    if name != "amortise":  # an Estimator has no info
         n = result.info["simulations"]
         assert abs(result.info["failed"] - share * n) < 6 * np.sqrt(n * share)
 
@@ -216,12 +261,30 @@ def test_failed_simulations_are_counted_and_said(name, failure):
 @cases("name", EXACT)
 def test_failures_that_know_nothing_of_theta_change_no_exact_answer(name):
     result = run(name, model=failing(0.5, np.nan))
-    assert abs(result.mean()[0] - counts.exact_posterior(25, 1, RELEASE).mean) < 5.5 * result.mcse()[0]
+    assert (
+        abs(result.mean()[0] - counts.exact_posterior(25, 1, RELEASE).mean) < 5.5 * result.mcse()[0]
+    )
 
 
-FEW = dict.fromkeys(["sppe", "sple", "amortise", "rnpe", "infer"], "not finite, which leaves too few") | {"naive": "simulations were finite", "abcdp": "NaN or inf"}
-NONE = FEW | {"exact_abc": "simulations were not finite"} | dict.fromkeys(
-    ["importance", "smc_abc", "smc_distance", "pseudo_marginal", "metropolis", "refine", "infer"], "the simulator fails")
+FEW = dict.fromkeys(
+    ["sppe", "sple", "amortise", "rnpe", "infer"], "not finite, which leaves too few"
+) | {"naive": "simulations were finite", "abcdp": "NaN or inf"}
+NONE = (
+    FEW
+    | {"exact_abc": "simulations were not finite"}
+    | dict.fromkeys(
+        [
+            "importance",
+            "smc_abc",
+            "smc_distance",
+            "pseudo_marginal",
+            "metropolis",
+            "refine",
+            "infer",
+        ],
+        "the simulator fails",
+    )
+)
 
 
 @cases("name, share", SIMULATED, (0.97, 1.0))
@@ -234,8 +297,14 @@ def test_simulations_that_nearly_all_fail_are_refused_or_said_to_be_few(name, sh
         assert finite(result) and "not finite" in said
 
 
-CHOICES = {"exponential": {}, "laplace": dict(noise="laplace"), "gaussian": dict(noise="gaussian", delta=1e-6), "resample": dict(resample=True),
-           "top": dict(selection="top", threshold=None), "gumbel": dict(selection="top", threshold=None, delta=1e-6)}
+CHOICES = {
+    "exponential": {},
+    "laplace": dict(noise="laplace"),
+    "gaussian": dict(noise="gaussian", delta=1e-6),
+    "resample": dict(resample=True),
+    "top": dict(selection="top", threshold=None),
+    "gumbel": dict(selection="top", threshold=None, delta=1e-6),
+}
 
 
 @cases("choice, value", CHOICES, (np.nan, np.inf, -np.inf))
@@ -244,26 +313,64 @@ def test_the_owner_takes_a_failed_simulation_for_one_far_away(choice, value):
     for far in (value, 1e12):
         simulate = lambda theta, rng: np.where(theta > 26, far, poisson(theta, rng))
         ledger = Ledger(1.0, 1e-5)
-        found.append((run("abcdp", model=Model(PRIOR, simulate), ledger=ledger, **CHOICES[choice]).theta.tolist(), ledger.spent))
+        found.append(
+            (
+                run(
+                    "abcdp", model=Model(PRIOR, simulate), ledger=ledger, **CHOICES[choice]
+                ).theta.tolist(),
+                ledger.spent,
+            )
+        )
     assert found[0] == found[1] and max(found[0][0])[0] <= 26
 
 
 @cases("choice", CHOICES)
 def test_the_owner_releases_no_draw_whose_simulation_failed(choice):
-    simulate = lambda theta, rng: np.where(np.arange(len(theta))[:, None] % 10 == 0, poisson(theta, rng), np.nan)      # 16 of 160
-    with pytest.raises(ValueError, match="finite") if "selection" in CHOICES[choice] else warnings.catch_warnings():
-        assert len(run("abcdp", model=Model(PRIOR, simulate), **CHOICES[choice] | dict(count=17))) <= 16
+    simulate = lambda theta, rng: np.where(
+        np.arange(len(theta))[:, None] % 10 == 0, poisson(theta, rng), np.nan
+    )  # 16 of 160
+    with (
+        pytest.raises(ValueError, match="finite")
+        if "selection" in CHOICES[choice]
+        else warnings.catch_warnings()
+    ):
+        assert (
+            len(run("abcdp", model=Model(PRIOR, simulate), **CHOICES[choice] | dict(count=17)))
+            <= 16
+        )
 
 
-SVT = {f"{noise}{'-resample' * again}": SparseVector(1.0, 3, 1.0, 2.0, again, noise, steps=50) for noise in ("laplace", "exponential", "gaussian") for again in (False, True)}
-FORMS = SVT | {f"smallest-{noise}": NoisySmallest(1.0, 3, 1.0, noise) for noise in ("exponential", "gumbel")}
-WRONG_DISTANCES = dict(shape="must have shape", number="at most 50|fewer than the 3", inf=None, nan=None)
+SVT = {
+    f"{noise}{'-resample' * again}": SparseVector(1.0, 3, 1.0, 2.0, again, noise, steps=50)
+    for noise in ("laplace", "exponential", "gaussian")
+    for again in (False, True)
+}
+FORMS = SVT | {
+    f"smallest-{noise}": NoisySmallest(1.0, 3, 1.0, noise) for noise in ("exponential", "gumbel")
+}
+WRONG_DISTANCES = dict(
+    shape="must have shape", number="at most 50|fewer than the 3", inf=None, nan=None
+)
 
 
 @cases("form, wrong", FORMS, WRONG_DISTANCES)
-def test_wrong_numbers_of_distances_are_refused_and_infinite_ones_or_nan_never_accepted(form, wrong):
-    d = np.array(dict(shape=np.ones((4, 4)), number=np.ones(51 if form in SVT else 2), inf=[np.inf, 0, np.inf, 0, 0], nan=[np.nan, 0, np.nan, 0, 0])[wrong])
-    choose = lambda: FORMS[form].run(d, *([0.0] if form in SVT else []), Seeded(np.random.default_rng(0)), *([1e-6] if form in SVT else []))
+def test_wrong_numbers_of_distances_are_refused_and_infinite_ones_or_nan_never_accepted(
+    form, wrong
+):
+    d = np.array(
+        dict(
+            shape=np.ones((4, 4)),
+            number=np.ones(51 if form in SVT else 2),
+            inf=[np.inf, 0, np.inf, 0, 0],
+            nan=[np.nan, 0, np.nan, 0, 0],
+        )[wrong]
+    )
+    choose = lambda: FORMS[form].run(
+        d,
+        *([0.0] if form in SVT else []),
+        Seeded(np.random.default_rng(0)),
+        *([1e-6] if form in SVT else []),
+    )
     if WRONG_DISTANCES[wrong] is None:
         chosen = choose()
         assert np.isfinite(d[chosen.accepted if form in SVT else chosen]).all()
@@ -272,13 +379,21 @@ def test_wrong_numbers_of_distances_are_refused_and_infinite_ones_or_nan_never_a
             choose()
 
 
-MECHANISMS = [Laplace(1.0), Gaussian(1.0), dpsbi.DiscreteLaplace(1.0), dpsbi.RandomisedResponse(0.9), dpsbi.SmoothLaplace(3.0)]
+MECHANISMS = [
+    Laplace(1.0),
+    Gaussian(1.0),
+    dpsbi.DiscreteLaplace(1.0),
+    dpsbi.RandomisedResponse(0.9),
+    dpsbi.SmoothLaplace(3.0),
+]
 
 
 @cases("mechanism, value", MECHANISMS, (np.nan, np.inf))
 def test_records_that_are_not_finite_count_as_zeros_without_a_word(mechanism, value):
     smooth = dict(smoothness=0.01, dim=2) if isinstance(mechanism, dpsbi.SmoothLaplace) else {}
-    query = Query(lambda x: np.repeat(x[:, :1], 1 + bool(smooth), axis=1), 1.0, step=1.0, norm="l1", **smooth)
+    query = Query(
+        lambda x: np.repeat(x[:, :1], 1 + bool(smooth), axis=1), 1.0, step=1.0, norm="l1", **smooth
+    )
     ledger, delta = Ledger(100.0, 1e-6), 1e-7 if smooth else None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -296,25 +411,39 @@ class NoLicence(Exception):
 @cases("name, end", METHODS, ["raises", "kills"])
 def test_a_run_that_a_simulator_ends_is_heard_and_resumes(name, end, tmp_path, clock):
     saves, calls = name in CHECKPOINTED, lambda of: os.path.getsize(tmp_path / of)
-    checkpoint, elsewhere = (dict(checkpoint=tmp_path / c) if saves else {} for c in ("c", "elsewhere"))
-    whole, error = run(name, model=hooked(name, tmp_path / "whole"), **elsewhere), NoLicence("no licence for the simulator")
+    checkpoint, elsewhere = (
+        dict(checkpoint=tmp_path / c) if saves else {} for c in ("c", "elsewhere")
+    )
+    whole, error = (
+        run(name, model=hooked(name, tmp_path / "whole"), **elsewhere),
+        NoLicence("no licence for the simulator"),
+    )
     last = max(1, int(0.9 * calls("whole")))
     if end == "raises":
         with pytest.raises(NoLicence) as caught:
             run(name, model=hooked(name, tmp_path / "broken", last, error), **checkpoint)
         assert caught.value is error
     else:
-        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool, pytest.raises(BrokenProcessPool):
+        with (
+            ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool,
+            pytest.raises(BrokenProcessPool),
+        ):
             run(name, model=hooked(name, tmp_path / "broken", last), executor=pool, **checkpoint)
     assert same(whole, run(name, model=hooked(name, tmp_path / "again"), **checkpoint))
-    if saves and name != "refine" and end == "raises":            # refine has one round, and saves after it
+    if saves and name != "refine" and end == "raises":  # refine has one round, and saves after it
         assert calls("again") < calls("whole")
 
 
 @cases("stage", ["importance", "neural", "refine"])
 def test_infer_swallows_no_error_of_the_simulator(stage, monkeypatch):
-    monkeypatch.setattr("dpsbi.analyst.infer.FIRST", 100)         # 1,000 + 260 simulations by importance, 1,000 neural, 40 to refine
-    done, start, error = [0], dict(importance=0, neural=1260, refine=2260)[stage], ValueError("the reactor is cold")
+    monkeypatch.setattr(
+        "dpsbi.analyst.infer.FIRST", 100
+    )  # 1,000 + 260 simulations by importance, 1,000 neural, 40 to refine
+    done, start, error = (
+        [0],
+        dict(importance=0, neural=1260, refine=2260)[stage],
+        ValueError("the reactor is cold"),
+    )
 
     def simulate(theta, rng):
         done[0] += len(theta)
@@ -336,15 +465,25 @@ def changing(theta, rng):
 
 
 CALLS = itertools.count()
-ROWS, WIDTH = "one data set per row of theta", "values to compare|to shape|states dim|of shape|statistics"
+ROWS, WIDTH = (
+    "one data set per row of theta",
+    "values to compare|to shape|states dim|of shape|statistics",
+)
 WRONG = {
-    "too few": (lambda theta, rng: poisson(theta, rng)[:-1], ROWS), "too many": (lambda theta, rng: np.repeat(poisson(theta, rng), 2, axis=0), ROWS),
-    "scalar": (lambda theta, rng: 5.0, ROWS), "nothing": (lambda theta, rng: None, ROWS), "a dict": (lambda theta, rng: {"s": poisson(theta, rng)}, ROWS),
-    "3-d": (lambda theta, rng: poisson(theta, rng)[:, None], WIDTH), "no values": (lambda theta, rng: np.empty((len(theta), 0)), WIDTH),
-    "wide": (lambda theta, rng: np.repeat(poisson(theta, rng), 4, axis=1), WIDTH), "changing": (changing, WIDTH),
+    "too few": (lambda theta, rng: poisson(theta, rng)[:-1], ROWS),
+    "too many": (lambda theta, rng: np.repeat(poisson(theta, rng), 2, axis=0), ROWS),
+    "scalar": (lambda theta, rng: 5.0, ROWS),
+    "nothing": (lambda theta, rng: None, ROWS),
+    "a dict": (lambda theta, rng: {"s": poisson(theta, rng)}, ROWS),
+    "3-d": (lambda theta, rng: poisson(theta, rng)[:, None], WIDTH),
+    "no values": (lambda theta, rng: np.empty((len(theta), 0)), WIDTH),
+    "wide": (lambda theta, rng: np.repeat(poisson(theta, rng), 4, axis=1), WIDTH),
+    "changing": (changing, WIDTH),
     "ragged": (lambda theta, rng: [[1.0]] * (len(theta) - 1) + [[1.0, 2.0]], "simulate"),
-    "objects": (lambda theta, rng: np.full((len(theta), 1), object()), "must be numbers"), "words": (lambda theta, rng: np.full((len(theta), 1), "many"), "must be numbers"),
-    "digits": (lambda theta, rng: poisson(theta, rng).astype(str), "must be numbers"), "complex": (lambda theta, rng: poisson(theta, rng) * 1j, "must be numbers"),
+    "objects": (lambda theta, rng: np.full((len(theta), 1), object()), "must be numbers"),
+    "words": (lambda theta, rng: np.full((len(theta), 1), "many"), "must be numbers"),
+    "digits": (lambda theta, rng: poisson(theta, rng).astype(str), "must be numbers"),
+    "complex": (lambda theta, rng: poisson(theta, rng) * 1j, "must be numbers"),
 }
 
 
@@ -361,6 +500,7 @@ def test_a_simulator_may_change_theta_in_place(name):
         s = poisson(theta, rng)
         theta *= 0
         return s
+
     assert same(run(name, model=Model(PRIOR, simulate)), run(name))
 
 
@@ -369,6 +509,7 @@ def test_a_simulator_may_change_theta_in_place(name):
 
 class Bounded(dpsbi.Mechanism):
     "Uniform noise on [-1, 1]."
+
     def log_prob(self, s_dp, s):
         return np.where((np.abs(np.subtract(s_dp, s)) <= 1).all(-1), -np.log(2), -np.inf)
 
@@ -380,15 +521,25 @@ class Bounded(dpsbi.Mechanism):
 
 
 IMPOSSIBLE = {"bounded": Bounded(), "off the grid": dpsbi.DiscreteLaplace(2.0)}
-REFUSED = {"exact_abc": "none of .* was accepted|could not have released", "mcem": "can have led", "rnpe": "could have been released", "da_mcmc": "could have led",
-           "gibbs_ss": "Laplace or Gaussian"} | dict.fromkeys(["importance", "smc_abc", "refine", "infer"], "could have been released") | dict.fromkeys(
-           ["pseudo_marginal", "metropolis"], "could have led to the release")
+REFUSED = (
+    {
+        "exact_abc": "none of .* was accepted|could not have released",
+        "mcem": "can have led",
+        "rnpe": "could have been released",
+        "da_mcmc": "could have led",
+        "gibbs_ss": "Laplace or Gaussian",
+    }
+    | dict.fromkeys(["importance", "smc_abc", "refine", "infer"], "could have been released")
+    | dict.fromkeys(["pseudo_marginal", "metropolis"], "could have led to the release")
+)
 
 
 @cases("name, kind", [*REFUSED, "sppe", "sple"], IMPOSSIBLE)
 def test_an_impossible_release_is_refused_or_said_to_be(name, kind):
     usual = DEFAULTS.get(name, (RELEASE,))[0]
-    release = Release(np.full(usual.s_dp.size, 1e6 if kind == "bounded" else 0.5), usual.query, IMPOSSIBLE[kind])
+    release = Release(
+        np.full(usual.s_dp.size, 1e6 if kind == "bounded" else 0.5), usual.query, IMPOSSIBLE[kind]
+    )
     if name in REFUSED:
         with pytest.raises(ValueError, match=REFUSED[name]):
             run(name, release=release)
@@ -399,7 +550,22 @@ def test_an_impossible_release_is_refused_or_said_to_be(name, kind):
 FAR = Release([1e5], RELEASE.query, Laplace(1.0))
 
 
-@cases("name", ["exact_abc", "importance", "smc_abc", "smc_distance", "refine", "naive", "sppe", "sple", "rnpe", "mcem", "amortise"])
+@cases(
+    "name",
+    [
+        "exact_abc",
+        "importance",
+        "smc_abc",
+        "smc_distance",
+        "refine",
+        "naive",
+        "sppe",
+        "sple",
+        "rnpe",
+        "mcem",
+        "amortise",
+    ],
+)
 def test_a_release_far_from_all_simulations_ends_with_an_error_or_a_warning(name):
     if name == "exact_abc":
         with pytest.raises(ValueError, match="none of 6,300 simulations was accepted"):
@@ -407,7 +573,10 @@ def test_a_release_far_from_all_simulations_ends_with_an_error_or_a_warning(name
     elif name in ("importance", "smc_abc", "refine"):
         result = run(name, release=FAR)
         assert finite(result) and result.pareto_k > 0.7 and result.ess < 10
-    elif name in ("smc_distance", "naive"):                       # they compare at a distance, and say at which, in units of the simulations' spread
+    elif name in (
+        "smc_distance",
+        "naive",
+    ):  # they compare at a distance, and say at which, in units of the simulations' spread
         result = run(name, release=FAR)
         assert finite(result) and result.info["tolerance"] > 1000
     elif name == "amortise":
@@ -424,9 +593,13 @@ def test_a_release_far_from_all_simulations_ends_with_an_error_or_a_warning(name
 WIDE = Model(PRIOR, lambda theta, rng: rng.normal(theta, 1, (len(theta), 4)))
 
 
-@cases("name", ["importance", "smc_abc", "refine", "pseudo_marginal", "metropolis", "infer", "sppe"])
+@cases(
+    "name", ["importance", "smc_abc", "refine", "pseudo_marginal", "metropolis", "infer", "sppe"]
+)
 def test_degenerate_weights_are_shown(name):
-    few = dict(pseudo_marginal=dict(particles=4, draws=20), metropolis=dict(particles=4, draws=20)).get(name, {})
+    few = dict(
+        pseudo_marginal=dict(particles=4, draws=20), metropolis=dict(particles=4, draws=20)
+    ).get(name, {})
     result, said = heard(name, release=SHARP, model=WIDE, **few)
     assert finite(result)
     if name in ("importance", "smc_abc", "refine"):
@@ -434,7 +607,9 @@ def test_degenerate_weights_are_shown(name):
     if name == "sppe":
         assert result.info["simulations_ess"] < 5
     elif name != "importance":
-        assert re.search("Pareto k|effective draws|sd .* at the posterior mean|neural approximation", said)
+        assert re.search(
+            "Pareto k|effective draws|sd .* at the posterior mean|neural approximation", said
+        )
 
 
 # ---- 7. the disk is full: OSError, the old file whole, and no litter
@@ -449,10 +624,20 @@ def estimator():
     return run("amortise")
 
 
-SAVERS = {"Posterior": ROUGH.save, "Release": RELEASE.save, "Ledger": saved_ledger, "Estimator": lambda path: estimator().save(path),
-          "ConditionalFlow": lambda path: estimator().flow.flows[0].save(path)}
-LOADERS = {"Posterior": Posterior.load, "Release": Release.load, "Ledger": lambda path: Ledger(1.0, path=path),
-           "Estimator": lambda path: Estimator.load(path, PRIOR), "ConditionalFlow": ConditionalFlow.load}
+SAVERS = {
+    "Posterior": ROUGH.save,
+    "Release": RELEASE.save,
+    "Ledger": saved_ledger,
+    "Estimator": lambda path: estimator().save(path),
+    "ConditionalFlow": lambda path: estimator().flow.flows[0].save(path),
+}
+LOADERS = {
+    "Posterior": Posterior.load,
+    "Release": Release.load,
+    "Ledger": lambda path: Ledger(1.0, path=path),
+    "Estimator": lambda path: Estimator.load(path, PRIOR),
+    "ConditionalFlow": ConditionalFlow.load,
+}
 
 
 def full(*_):
@@ -465,7 +650,7 @@ def test_a_failed_save_leaves_the_old_file(name, how, tmp_path, monkeypatch):
     SAVERS[name](path)
     before, limit = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     with monkeypatch.context() as patch, pytest.raises(OSError) as caught:
-        if how == "EFBIG":                                        # the system's own refusal
+        if how == "EFBIG":  # the system's own refusal
             resource.setrlimit(resource.RLIMIT_FSIZE, (50, limit[1]))
         else:
             patch.setattr(os, how, full)
@@ -486,7 +671,7 @@ def file_of(name, folder):
 @cases("name", CHECKPOINTED)
 def test_a_full_disk_stops_a_run_which_then_resumes(name, tmp_path, monkeypatch, clock):
     whole, writes = run(name), itertools.count(1)
-    last = 1 if name == "refine" else 2                           # refine has one round, and writes once
+    last = 1 if name == "refine" else 2  # refine has one round, and writes once
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
         patch.setattr(os, "fsync", lambda file: full() if next(writes) == last else None)
         run(name, checkpoint=tmp_path / "c")
@@ -514,6 +699,7 @@ def load(name, path, **kw):
 
 class Canary:
     "Unpickling it creates a file."
+
     path = "canary"
 
     def __reduce__(self):
@@ -533,7 +719,12 @@ def arrays(content):
 
 def huge(content):
     "Members that declare 72 TB."
-    buffer, head = io.BytesIO(), b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 9), }".ljust(117) + b"\n"
+    buffer, head = (
+        io.BytesIO(),
+        b"\x93NUMPY\x01\x00v\x00"
+        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 9), }".ljust(117)
+        + b"\n",
+    )
     with zipfile.ZipFile(buffer, "w") as file:
         for name in arrays(content):
             file.writestr(f"{name}.npy", head)
@@ -545,24 +736,51 @@ def number(text):
 
 
 DAMAGE = {
-    "empty": lambda content: b"", "text": lambda content: b"id,age\n1,44\n", "cut": lambda content: content[:len(content) // 2],
-    "flipped": lambda content: content[:(k := len(content) // 2)] + bytes([content[k] ^ 0x55]) + content[k + 1:],
-    "foreign": lambda content: npz(theta=np.zeros((2, 1))), "pickle": lambda content: pickle.dumps(Canary()),
+    "empty": lambda content: b"",
+    "text": lambda content: b"id,age\n1,44\n",
+    "cut": lambda content: content[: len(content) // 2],
+    "flipped": lambda content: (
+        content[: (k := len(content) // 2)] + bytes([content[k] ^ 0x55]) + content[k + 1 :]
+    ),
+    "foreign": lambda content: npz(theta=np.zeros((2, 1))),
+    "pickle": lambda content: pickle.dumps(Canary()),
 }
 ARRAYS = DAMAGE | {
-    "npy": lambda content: npz(np.save, positional=[np.zeros(3)]), "objects": lambda content: npz(**dict.fromkeys(arrays(content), np.array([Canary()], dtype=object))),
-    "huge": huge, "swelling": lambda content: npz(np.savez_compressed, **arrays(content), swell=np.zeros(10**6)),
+    "npy": lambda content: npz(np.save, positional=[np.zeros(3)]),
+    "objects": lambda content: npz(
+        **dict.fromkeys(arrays(content), np.array([Canary()], dtype=object))
+    ),
+    "huge": huge,
+    "swelling": lambda content: npz(np.savez_compressed, **arrays(content), swell=np.zeros(10**6)),
 }
 JSON = DAMAGE | {
-    "flipped": lambda content: content[:20] + bytes([content[20] ^ 0x55]) + content[21:],    # in a text, a unit say, it could not be seen
-    "deep": lambda content: b"[" * 100_000, "list": lambda content: b"[]", "nan": number(b"NaN"), "infinite": number(b"Infinity"), "negative": number(b"-1"),
-    "long": number(b"1" * 400), "words": number(b'"a"'), "version": lambda content: re.sub(rb'"version": \d', b'"version": 9', content),
-    "format": lambda content: content.replace(b"dpsbi.", b"else."), "overspent": lambda content: content.replace(b'"epsilon": 0.1', b'"epsilon": 7'),
+    "flipped": lambda content: (
+        content[:20] + bytes([content[20] ^ 0x55]) + content[21:]
+    ),  # in a text, a unit say, it could not be seen
+    "deep": lambda content: b"[" * 100_000,
+    "list": lambda content: b"[]",
+    "nan": number(b"NaN"),
+    "infinite": number(b"Infinity"),
+    "negative": number(b"-1"),
+    "long": number(b"1" * 400),
+    "words": number(b'"a"'),
+    "version": lambda content: re.sub(rb'"version": \d', b'"version": 9', content),
+    "format": lambda content: content.replace(b"dpsbi.", b"else."),
+    "overspent": lambda content: content.replace(b'"epsilon": 0.1', b'"epsilon": 7'),
 }
-CHECKPOINT = {kind: ARRAYS[kind] for kind in ("empty", "text", "cut", "flipped", "foreign", "objects", "huge", "swelling")} | {
-    "list": lambda content: npz(**arrays(content) | dict(fingerprint=np.array("[]")))}
-FILES = {name: JSON if name in ("Release", "Ledger") else ARRAYS for name in SAVERS} | dict.fromkeys(CHECKPOINTED, CHECKPOINT)
-FOUND = [(name, kind) for name in FILES for kind in FILES[name] if (name, kind) != ("Release", "overspent")]
+CHECKPOINT = {
+    kind: ARRAYS[kind]
+    for kind in ("empty", "text", "cut", "flipped", "foreign", "objects", "huge", "swelling")
+} | {"list": lambda content: npz(**arrays(content) | dict(fingerprint=np.array("[]")))}
+FILES = {
+    name: JSON if name in ("Release", "Ledger") else ARRAYS for name in SAVERS
+} | dict.fromkeys(CHECKPOINTED, CHECKPOINT)
+FOUND = [
+    (name, kind)
+    for name in FILES
+    for kind in FILES[name]
+    if (name, kind) != ("Release", "overspent")
+]
 
 
 def refused(name, path, content, **kw):
@@ -595,7 +813,11 @@ def harmless(name, path, content):
         assert str(path) in str(error)
 
 
-quick = lambda examples: settings(max_examples=examples, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = lambda examples: settings(
+    max_examples=examples,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 @cases("name", [*SAVERS, "importance"])
@@ -605,12 +827,24 @@ def test_random_damage_is_refused_or_harmless(name, tmp_path, data):
     content = bytearray(good(name))
     for _ in range(data.draw(st.integers(0, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    harmless(name, tmp_path / "c", content[:data.draw(st.sampled_from([len(content), len(content) // 2, len(content) - 1]))])
+    harmless(
+        name,
+        tmp_path / "c",
+        content[: data.draw(st.sampled_from([len(content), len(content) // 2, len(content) - 1]))],
+    )
 
 
 def places(node, path=()):
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    return [path] * bool(path) + [place for key, child in children for place in places(child, (*path, key))]
+    children = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
+    return [path] * bool(path) + [
+        place for key, child in children for place in places(child, (*path, key))
+    ]
 
 
 @cases("name", ["Release", "Ledger"])
@@ -619,17 +853,51 @@ def places(node, path=()):
 def test_json_of_other_types_is_refused_or_harmless(name, tmp_path, data):
     state = json.loads(good(name))
     *outer, last = data.draw(st.sampled_from(places(state)))
-    functools.reduce(lambda node, key: node[key], outer, state)[last] = data.draw(st.sampled_from(
-        [None, [], {}, "x", "1e999", -1, 0, 2**70, 1e308, True, np.nan, np.inf, [[]], [1, "a"], {"name": "Laplace"}]))
+    functools.reduce(lambda node, key: node[key], outer, state)[last] = data.draw(
+        st.sampled_from(
+            [
+                None,
+                [],
+                {},
+                "x",
+                "1e999",
+                -1,
+                0,
+                2**70,
+                1e308,
+                True,
+                np.nan,
+                np.inf,
+                [[]],
+                [1, "a"],
+                {"name": "Laplace"},
+            ]
+        )
+    )
     harmless(name, tmp_path / "c", json.dumps(state).encode())
 
 
 # ---- 9. numbers of draws, simulations, chains that are none, or are more than memory holds
 
-WHOLE = {"exact_abc": ("draws", 100), "importance": ("simulations", 200), "smc_abc": ("draws", 100), "smc_distance": ("draws", 50), "pseudo_marginal": ("draws", 100),
-         "metropolis": ("chains", 2), "naive": ("draws", 20), "sppe": ("draws", 100), "sple": ("simulations", 250), "amortise": ("simulations", 200),
-         "rnpe": ("draws", 200), "refine": ("simulations", 300), "infer": ("max_simulations", 2000), "abcdp": ("count", 5), "mcem": ("final_simulations", 2000),
-         "da_mcmc": ("chains", 128), "gibbs_ss": ("chains", 128)}
+WHOLE = {
+    "exact_abc": ("draws", 100),
+    "importance": ("simulations", 200),
+    "smc_abc": ("draws", 100),
+    "smc_distance": ("draws", 50),
+    "pseudo_marginal": ("draws", 100),
+    "metropolis": ("chains", 2),
+    "naive": ("draws", 20),
+    "sppe": ("draws", 100),
+    "sple": ("simulations", 250),
+    "amortise": ("simulations", 200),
+    "rnpe": ("draws", 200),
+    "refine": ("simulations", 300),
+    "infer": ("max_simulations", 2000),
+    "abcdp": ("count", 5),
+    "mcem": ("final_simulations", 2000),
+    "da_mcmc": ("chains", 128),
+    "gibbs_ss": ("chains", 128),
+}
 
 
 @cases("name, value", WHOLE, (-1, 1.5, "nan", "inf", "many", True, [3]))
@@ -669,15 +937,19 @@ def confined(call, megabytes=1024, seconds=1):
     return json.loads(said) if said else None
 
 
-BOUNDED = ["infer"]                                             # by its target of effective draws
+BOUNDED = ["infer"]  # by its target of effective draws
 
 
 @cases("name", WHOLE)
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 def test_two_thousand_million_are_refused_or_bounded_by_another_limit(name):
-    assert ROUGH.pareto_k < 0.7                                   # which imports ArviZ here, and not on the child's time
+    assert ROUGH.pareto_k < 0.7  # which imports ArviZ here, and not on the child's time
     said = confined(lambda: run(name, **{WHOLE[name][0]: 2**31}))
-    assert said == "" if name in BOUNDED else said is not None and re.match(f"ValueError.*{WHOLE[name][0]}", said)
+    assert (
+        said == ""
+        if name in BOUNDED
+        else said is not None and re.match(f"ValueError.*{WHOLE[name][0]}", said)
+    )
 
 
 # ---- 10. arguments that are not what they should be: generators, releases, priors
@@ -685,7 +957,9 @@ def test_two_thousand_million_are_refused_or_bounded_by_another_limit(name):
 
 @cases("name, value", METHODS, ["None", "int", "RandomState", "PCG64"])
 def test_what_is_no_generator_is_refused(name, value):
-    rng = dict(None_=None, int=1, RandomState=np.random.RandomState(1), PCG64=np.random.PCG64(1)).get(value)
+    rng = dict(
+        None_=None, int=1, RandomState=np.random.RandomState(1), PCG64=np.random.PCG64(1)
+    ).get(value)
     with pytest.raises(TypeError, match="numpy.random.Generator"):
         run(name, rng=rng)
 
@@ -699,29 +973,44 @@ def test_what_is_no_release_is_refused(name):
 @cases("s_dp", ["nan", "inf", "-inf", "empty", "table", "words"])
 def test_a_release_is_a_vector_of_finite_numbers(s_dp):
     values = dict(empty=[], table=[[1.0]], words=["a"])
-    with pytest.raises(ValueError, match="s_dp must be a vector of finite numbers|could not convert"):
-        Release(values.get(s_dp) if s_dp in values else [1.0, float(s_dp)], RELEASE.query, Laplace(5.0))
+    with pytest.raises(
+        ValueError, match="s_dp must be a vector of finite numbers|could not convert"
+    ):
+        Release(
+            values.get(s_dp) if s_dp in values else [1.0, float(s_dp)], RELEASE.query, Laplace(5.0)
+        )
 
 
 @cases("name", ANALYST)
 def test_a_release_of_another_length_is_refused(name):
     release = Release([37.4, 20.0], Query(identity, 1), Laplace(5.0))
-    with pytest.raises(ValueError, match="compare with the 2 that were released|release's 2|must return values of shape|the context must have shape"):
+    with pytest.raises(
+        ValueError,
+        match="compare with the 2 that were released|release's 2|must return values of shape|the context must have shape",
+    ):
         result = run(name, release=release)
-        result.posterior(release, rng=np.random.default_rng(1))   # an Estimator learns of the release only now
+        result.posterior(
+            release, rng=np.random.default_rng(1)
+        )  # an Estimator learns of the release only now
 
 
 @cases("kind", ["negative scale", "no width", "one point", "one name twice"])
 def test_a_prior_that_is_no_density_is_refused(kind):
-    marginals = {"negative scale": dict(a=stats.norm(30, -1)), "no width": dict(a=stats.uniform(30, 0)), "one point": dict(a=stats.norm(30, 1e-300)),
-                 "one name twice": {"a": stats.dirichlet([1, 1]), "a[0]": stats.norm()}}[kind]
+    marginals = {
+        "negative scale": dict(a=stats.norm(30, -1)),
+        "no width": dict(a=stats.uniform(30, 0)),
+        "one point": dict(a=stats.norm(30, 1e-300)),
+        "one name twice": {"a": stats.dirichlet([1, 1]), "a[0]": stats.norm()},
+    }[kind]
     with pytest.raises(ValueError, match="prior of 'a'|a\\[0\\]"):
         Prior(**marginals)
 
 
 @cases("value", (np.nan, np.inf))
 def test_a_prior_of_ones_own_without_a_density_is_refused(value):
-    undefined = type("Undefined", (Prior,), dict(log_prob=lambda self, theta: np.full(len(theta), value)))
+    undefined = type(
+        "Undefined", (Prior,), dict(log_prob=lambda self, theta: np.full(len(theta), value))
+    )
     with pytest.raises(ValueError, match="prior"):
         Model(undefined(theta=stats.gamma(25)), poisson)
 
@@ -731,7 +1020,10 @@ def test_a_density_without_a_bound_is_no_trouble(name):
     result = run(name, model=Model(Prior(theta=stats.gamma(0.3, scale=60)), poisson))
     assert finite(result)
     if name in EXACT:
-        assert abs(result.mean()[0] - counts.exact_posterior(0.3, 1 / 60, RELEASE).mean) < 5.5 * result.mcse()[0]
+        assert (
+            abs(result.mean()[0] - counts.exact_posterior(0.3, 1 / 60, RELEASE).mean)
+            < 5.5 * result.mcse()[0]
+        )
 
 
 # ---- 11. a checkpoint of another run, or in a folder that is not there
@@ -740,8 +1032,18 @@ def test_a_density_without_a_bound_is_no_trouble(name):
 def another(name):
     "Arguments of runs that differ in one thing (abcdp's simulations know of no release; a latent model has no prior apart)."
     usual = DEFAULTS.get(name, (RELEASE,))[0]
-    release = dict(simulations=320) if name == "abcdp" else dict(release=Release(usual.s_dp, usual.query, Laplace(usual.mechanism.scale + 1)))
-    return dict(seed=dict(seed=2), release=release, prior=dict(draws=512) if name in LATENT else dict(model=Model(Prior(theta=stats.gamma(50)), poisson)))
+    release = (
+        dict(simulations=320)
+        if name == "abcdp"
+        else dict(release=Release(usual.s_dp, usual.query, Laplace(usual.mechanism.scale + 1)))
+    )
+    return dict(
+        seed=dict(seed=2),
+        release=release,
+        prior=dict(draws=512)
+        if name in LATENT
+        else dict(model=Model(Prior(theta=stats.gamma(50)), poisson)),
+    )
 
 
 @cases("name, what", CHECKPOINTED, ["seed", "release", "prior", "method"])
@@ -759,7 +1061,9 @@ def test_a_checkpoint_of_this_very_run_that_lacks_its_arrays_is_refused(name, tm
 
 
 @cases("name", CHECKPOINTED)
-def test_a_checkpoint_without_a_folder_is_refused_before_anything_is_simulated(name, tmp_path, clock):
+def test_a_checkpoint_without_a_folder_is_refused_before_anything_is_simulated(
+    name, tmp_path, clock
+):
     with pytest.raises(OSError, match=re.escape(str(tmp_path / "nowhere"))):
         run(name, model=hooked(name, tmp_path / "calls"), checkpoint=tmp_path / "nowhere" / "c")
     assert not (tmp_path / "calls").exists()

@@ -1,4 +1,5 @@
 """Population Monte Carlo ABC: exact with the mechanism's density, its own target with a distance; it always ends."""
+
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -19,11 +20,20 @@ kernels = pytest.mark.parametrize("kernel", ["mechanism", "distance"])
 
 
 def run(release=RELEASE, model=MODEL, seed=1, **how):
-    return smc_abc(release, model, rng=np.random.default_rng(seed), **(dict(draws=200, population=300, progress=False) | how))
+    return smc_abc(
+        release,
+        model,
+        rng=np.random.default_rng(seed),
+        **(dict(draws=200, population=300, progress=False) | how),
+    )
 
 
 def same(a, b):
-    return np.array_equal(a.theta, b.theta) and np.array_equal(a.weights, b.weights) and a.info == b.info
+    return (
+        np.array_equal(a.theta, b.theta)
+        and np.array_equal(a.weights, b.weights)
+        and a.info == b.info
+    )
 
 
 @kernels
@@ -42,30 +52,48 @@ def test_a_checkpoint_gives_the_result_again_and_no_other_run_may_have_it(kernel
     first = run(kernel=kernel, checkpoint=tmp_path / "c.npz")
     calls = []
     counted = dpsbi.Model(MODEL.prior, lambda theta, rng: calls.append(1))
-    assert same(first, run(kernel=kernel, model=counted, checkpoint=tmp_path / "c.npz")) and not calls
+    assert (
+        same(first, run(kernel=kernel, model=counted, checkpoint=tmp_path / "c.npz")) and not calls
+    )
     for other in (dict(seed=2), dict(keep=0.5), dict(draws=100)):
         with pytest.raises(ValueError, match="another run"):
             run(kernel=kernel, checkpoint=tmp_path / "c.npz", **other)
 
 
 @settings(max_examples=15)
-@given(s_dp=st.floats(-30, 90), scale=st.floats(3, 60), shape=st.floats(5, 60), seed=st.integers(0, 10**6))
+@given(
+    s_dp=st.floats(-30, 90),
+    scale=st.floats(3, 60),
+    shape=st.floats(5, 60),
+    seed=st.integers(0, 10**6),
+)
 def test_the_mechanism_kernel_agrees_with_enumeration(s_dp, scale, shape, seed):
     # 15 cases, two |z| <= 5.5 each: false-alarm rate 1.2e-6 for the set, if the weights' tail is light
     release = dpsbi.Release([s_dp], counts.counting_query(), dpsbi.Laplace(scale))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few draws, where the release is far from the prior
-        found = run(release, counts.gamma_poisson(shape, 1), seed, draws=500, max_simulations=20_000)
+        found = run(
+            release, counts.gamma_poisson(shape, 1), seed, draws=500, max_simulations=20_000
+        )
     exact = counts.exact_posterior(shape, 1, release)
     assume(found.pareto_k < 0.5 and found.ess > 200)
     assert abs(found.mean()[0] - exact.mean) < 5.5 * found.mcse()[0]
-    assert abs(found.info["log_evidence"] - exact.log_evidence) < 5.5 * found.info["log_evidence_se"]
+    assert (
+        abs(found.info["log_evidence"] - exact.log_evidence) < 5.5 * found.info["log_evidence_se"]
+    )
 
 
 @kernels
-@pytest.mark.parametrize("s_dp, noise", [([3.0, -3.0], 1e-6), ([400.0, 400.0], 0.5), ([0.0, 0.0], 1e6)], ids=["sharp", "far", "flat"])
+@pytest.mark.parametrize(
+    "s_dp, noise",
+    [([3.0, -3.0], 1e-6), ([400.0, 400.0], 0.5), ([0.0, 0.0], 1e6)],
+    ids=["sharp", "far", "flat"],
+)
 def test_it_always_ends_within_its_budget(kernel, s_dp, noise):
-    model = dpsbi.Model(dpsbi.Prior(a=stats.norm(0, 5), b=stats.norm(0, 5)), lambda theta, rng: rng.normal(theta, 0.3))
+    model = dpsbi.Model(
+        dpsbi.Prior(a=stats.norm(0, 5), b=stats.norm(0, 5)),
+        lambda theta, rng: rng.normal(theta, 0.3),
+    )
     release = dpsbi.Release(s_dp, dpsbi.Query(identity, 1, norm="l2"), dpsbi.Gaussian(noise))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -77,8 +105,19 @@ def test_it_always_ends_within_its_budget(kernel, s_dp, noise):
 def test_draws_stay_inside_borders_and_on_the_simplex(kernel):
     prior = dpsbi.Prior(mix=stats.dirichlet([1.0, 1.0, 1.0]), rate=stats.uniform(0, 50))
     model = dpsbi.Model(prior, lambda theta, rng: rng.poisson(theta[:, 3:] * theta[:, :3]))
-    found = run(dpsbi.Release([40.0, 3.0, 0.0], dpsbi.Query(identity, 1, step=1), dpsbi.DiscreteLaplace(2.0)), model, kernel=kernel, max_simulations=20_000)
-    assert np.allclose(found.theta[:, :3].sum(1), 1) and (found.theta > 0).all() and (found.theta[:, 3] < 50).all()
+    found = run(
+        dpsbi.Release(
+            [40.0, 3.0, 0.0], dpsbi.Query(identity, 1, step=1), dpsbi.DiscreteLaplace(2.0)
+        ),
+        model,
+        kernel=kernel,
+        max_simulations=20_000,
+    )
+    assert (
+        np.allclose(found.theta[:, :3].sum(1), 1)
+        and (found.theta > 0).all()
+        and (found.theta[:, 3] < 50).all()
+    )
 
 
 def test_the_distance_kernel_needs_no_density():
@@ -91,7 +130,9 @@ def test_the_distance_kernel_needs_no_density():
     assert found.info["tolerance"] == 2.0 and "log_evidence" not in found.info
     # uniform noise of half-width 2 on top of Laplace's: the exact posterior given that, by enumeration
     s = np.arange(200)
-    share = stats.nbinom(25, 0.5).pmf(s) * (stats.laplace(s, 5).cdf(39.4) - stats.laplace(s, 5).cdf(35.4))
+    share = stats.nbinom(25, 0.5).pmf(s) * (
+        stats.laplace(s, 5).cdf(39.4) - stats.laplace(s, 5).cdf(35.4)
+    )
     mean = share @ (25 + s) / 2 / share.sum()
     assert abs(found.mean()[0] - mean) < 5 * found.mcse(own=True)[0]
     with pytest.raises(ValueError, match="distance"):
@@ -99,8 +140,16 @@ def test_the_distance_kernel_needs_no_density():
 
 
 @kernels
-@pytest.mark.parametrize("simulate", [lambda theta, rng: theta * np.nan, lambda theta, rng: rng.poisson(3.0, (7, 1)),
-                                      lambda theta, rng: rng.poisson(3.0, (len(theta), 4)), lambda theta, rng: 5.0], ids=["nan", "rows", "columns", "scalar"])
+@pytest.mark.parametrize(
+    "simulate",
+    [
+        lambda theta, rng: theta * np.nan,
+        lambda theta, rng: rng.poisson(3.0, (7, 1)),
+        lambda theta, rng: rng.poisson(3.0, (len(theta), 4)),
+        lambda theta, rng: 5.0,
+    ],
+    ids=["nan", "rows", "columns", "scalar"],
+)
 def test_simulators_that_fail_are_reported(kernel, simulate):
     with pytest.raises(ValueError):
         run(model=dpsbi.Model(MODEL.prior, simulate), kernel=kernel)
@@ -115,4 +164,6 @@ def test_simulations_that_fail_now_and_then_have_no_weight(kernel):
 
     with pytest.warns(UserWarning, match="not finite"):
         found = run(model=dpsbi.Model(MODEL.prior, patchy), kernel=kernel)
-    assert 0.25 < found.info["failed"] / found.info["simulations"] < 0.35  # 900 simulations at least: sd below 0.016
+    assert (
+        0.25 < found.info["failed"] / found.info["simulations"] < 0.35
+    )  # 900 simulations at least: sd below 0.016

@@ -1,4 +1,5 @@
 """Sequential private likelihood estimation: what holds whatever the data, in a few seconds."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -6,13 +7,31 @@ import pytest
 from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
-from dpsbi.analyst.sple import Kernel, Triangular, bounded, cell, continuous_noise, fit_kernel, fit_log_mean, grid_step, polynomial, sple, weighed
+from dpsbi.analyst.sple import (
+    Kernel,
+    Triangular,
+    bounded,
+    cell,
+    continuous_noise,
+    fit_kernel,
+    fit_log_mean,
+    grid_step,
+    polynomial,
+    sple,
+    weighed,
+)
 from dpsbi.analyst.sppe import Training
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Laplace, Release
 from dpsbi.model import Model
 from dpsbi.simulators import counts
 
-TINY = dict(rounds=2, simulations=300, training=Training(steps=0, final_steps=5, members=1), draws=200, progress=False)
+TINY = dict(
+    rounds=2,
+    simulations=300,
+    training=Training(steps=0, final_steps=5, members=1),
+    draws=200,
+    progress=False,
+)
 MODEL = counts.gamma_poisson(alpha=25, beta=1)
 RELEASE = Release([37.4], counts.counting_query(), Laplace(5.0))
 
@@ -33,9 +52,9 @@ def test_log_mean_recovers_a_log_linear_mean():
     u = rng.normal(size=(20_000, 1))
     k = np.exp(0.4 + 0.5 * u[:, 0]) * rng.gamma(2, 0.5, size=len(u))
     b = fit_log_mean(polynomial(u, 1), np.log(k), ridge=0.0)
-    assert np.allclose(b, [0.4, 0.5], atol=0.05)              # standard errors near 0.007
+    assert np.allclose(b, [0.4, 0.5], atol=0.05)  # standard errors near 0.007
     shifted = fit_log_mean(polynomial(u, 1), np.log(k) - 800, ridge=0.0)
-    assert np.allclose(shifted, b - [800, 0])                 # no underflow
+    assert np.allclose(shifted, b - [800, 0])  # no underflow
 
 
 def test_tilting_a_normal_changes_nothing():
@@ -44,9 +63,11 @@ def test_tilting_a_normal_changes_nothing():
     theta, grid = np.linspace(-2, 2, 5)[:, None], np.linspace(-15, 15, 20_001)
     f = stats.norm(theta, 1.3).pdf(grid) * np.exp(kernel.log(grid[:, None]))
     z = np.trapezoid(f, grid, axis=1)
-    at = stats.norm(theta[:, 0], 1.3).pdf(1.0) / z           # f_k(s_dp), as k(s_dp) = 1
+    at = stats.norm(theta[:, 0], 1.3).pdf(1.0) / z  # f_k(s_dp), as k(s_dp) = 1
     assert np.allclose(z * at, stats.norm(theta[:, 0], 1.3).pdf(1.0))
-    assert np.allclose(z, stats.norm(theta[:, 0], np.sqrt(1.69 + 1 / 0.7)).pdf(1.0) * np.sqrt(2 * np.pi / 0.7))
+    assert np.allclose(
+        z, stats.norm(theta[:, 0], np.sqrt(1.69 + 1 / 0.7)).pdf(1.0) * np.sqrt(2 * np.pi / 0.7)
+    )
 
 
 def test_kernel_keeps_the_share_that_was_asked():
@@ -66,41 +87,69 @@ def test_the_layer_is_a_density():
     x = rng.normal(u**2, 1 + u**2, size=(5000, 1))
     layer, grid = Triangular.fit(x, u), np.linspace(-60, 60, 40_001)[:, None]
     y, log_det = layer.forward(grid, np.full((len(grid), 1), 0.7))
-    assert np.isclose(np.trapezoid(np.exp(log_det + stats.norm.logpdf(y[:, 0])), grid[:, 0]), 1, atol=1e-6)
+    assert np.isclose(
+        np.trapezoid(np.exp(log_det + stats.norm.logpdf(y[:, 0])), grid[:, 0]), 1, atol=1e-6
+    )
 
 
 def test_whole_numbers():
-    assert grid_step(DiscreteLaplace(2.0, step=0.5)) == 0.5 and grid_step(BinomialResponse(10, 5, 100)) == 1 and grid_step(Laplace(1.0)) == 0
+    assert (
+        grid_step(DiscreteLaplace(2.0, step=0.5)) == 0.5
+        and grid_step(BinomialResponse(10, 5, 100)) == 1
+        and grid_step(Laplace(1.0)) == 0
+    )
     rng = np.random.default_rng(4)
     x = continuous_noise(DiscreteLaplace(2.0), np.full((500, 1), 3.0), 4, rng)
-    assert not np.any(x == np.round(x)) and stats.kstest((x - np.floor(x)).ravel(), "uniform").pvalue > 1e-6
+    assert (
+        not np.any(x == np.round(x))
+        and stats.kstest((x - np.floor(x)).ravel(), "uniform").pvalue > 1e-6
+    )
     s = np.full((10, 1), 37.0)
-    sharp, wide = (Release([37.0], counts.counting_query(), DiscreteLaplace(scale)) for scale in (0.3, 5.0))
-    assert cell(sharp, s, rng).shape == (4, 1) and np.abs(cell(sharp, s, rng) - 37).max() < 0.5 and cell(wide, s, rng).shape == (1, 1)
+    sharp, wide = (
+        Release([37.0], counts.counting_query(), DiscreteLaplace(scale)) for scale in (0.3, 5.0)
+    )
+    assert (
+        cell(sharp, s, rng).shape == (4, 1)
+        and np.abs(cell(sharp, s, rng) - 37).max() < 0.5
+        and cell(wide, s, rng).shape == (1, 1)
+    )
 
 
 def test_same_seed_same_result(posterior):
     again = sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY)
     assert np.array_equal(again.theta, posterior.theta)
-    assert not np.array_equal(sple(RELEASE, MODEL, rng=np.random.default_rng(2), **TINY).theta, posterior.theta)
+    assert not np.array_equal(
+        sple(RELEASE, MODEL, rng=np.random.default_rng(2), **TINY).theta, posterior.theta
+    )
 
 
 def test_simulations_carry_exact_weights(posterior):
     sims, exact = posterior.simulations, counts.exact_posterior(25, 1, RELEASE)
     w = np.exp(sims.log_weights - special.logsumexp(sims.log_weights))
     theta = MODEL.prior.from_unconstrained(sims.z)[:, 0]
-    assert abs(w @ theta - exact.mean) < 5 * exact.std * np.sqrt(w @ w)       # false alarm below 1e-6
+    assert abs(w @ theta - exact.mean) < 5 * exact.std * np.sqrt(w @ w)  # false alarm below 1e-6
 
 
 def test_log_prob_is_normalised(posterior):
     grid = np.linspace(1, 90, 3000)[:, None]
-    assert np.isclose(np.trapezoid(np.exp(posterior.log_prob(grid)), grid[:, 0]), 1, atol=0.08)      # an evidence from 4,000 draws
+    assert np.isclose(
+        np.trapezoid(np.exp(posterior.log_prob(grid)), grid[:, 0]), 1, atol=0.08
+    )  # an evidence from 4,000 draws
     assert posterior.log_prob(np.array([[-1.0]]))[0] == -np.inf
 
 
 def test_bad_input():
-    run = lambda model=MODEL, **more: sple(RELEASE, model, rng=np.random.default_rng(1), **TINY | more)
-    for more in (dict(form="hope"), dict(simulations=20), dict(noise_draws=3), dict(rounds=0), dict(defensive=1.0), dict(flow="huge")):
+    run = lambda model=MODEL, **more: sple(
+        RELEASE, model, rng=np.random.default_rng(1), **TINY | more
+    )
+    for more in (
+        dict(form="hope"),
+        dict(simulations=20),
+        dict(noise_draws=3),
+        dict(rounds=0),
+        dict(defensive=1.0),
+        dict(flow="huge"),
+    ):
         with pytest.raises(ValueError):
             run(**more)
     with pytest.raises(ValueError):
@@ -121,4 +170,6 @@ def test_weights_do_not_speak_where_nothing_could_have_been_released(posterior):
 
 def test_a_seed_fixes_the_result_on_any_number_of_threads(posterior):
     with threadpool_limits(2):
-        assert np.array_equal(sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY).theta, posterior.theta)
+        assert np.array_equal(
+            sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY).theta, posterior.theta
+        )

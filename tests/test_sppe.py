@@ -1,4 +1,5 @@
 """SPPE: every mechanism, every support, and the exactness of what it hands on."""
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -12,29 +13,55 @@ from dpsbi.model import Model, Prior
 from dpsbi.posterior import Posterior, kish
 from dpsbi.privacy import Query, identity
 
-TINY = dict(rounds=2, simulations=150, training=Training(steps=5, final_steps=5, members=2), draws=200, progress=False)
+TINY = dict(
+    rounds=2,
+    simulations=150,
+    training=Training(steps=5, final_steps=5, members=2),
+    draws=200,
+    progress=False,
+)
 
 
 def shares(mechanism, s_dp):
     "A Dirichlet prior of three shares; the query counts 50 people in each."
-    model = Model(Prior(p=stats.dirichlet([2, 2, 2])), lambda theta, rng: rng.multinomial(50, theta))
+    model = Model(
+        Prior(p=stats.dirichlet([2, 2, 2])), lambda theta, rng: rng.multinomial(50, theta)
+    )
     return Release(s_dp, Query(identity, 2, step=1, dim=3), mechanism), model
 
 
-@pytest.mark.parametrize("mechanism, s_dp", [(Laplace(2.0), [9.5, 21, 22]), (Gaussian(2.0), [9.5, 21, 22]), (DiscreteLaplace(2.0), [9, 21, 22]),
-                                             (BinomialResponse(100, 5, 50), [20, 40, 42])])
+@pytest.mark.parametrize(
+    "mechanism, s_dp",
+    [
+        (Laplace(2.0), [9.5, 21, 22]),
+        (Gaussian(2.0), [9.5, 21, 22]),
+        (DiscreteLaplace(2.0), [9, 21, 22]),
+        (BinomialResponse(100, 5, 50), [20, 40, 42]),
+    ],
+)
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_draws_stay_in_the_support_for_every_mechanism(mechanism, s_dp, correction):
     release, model = shares(mechanism, s_dp)
     posterior = sppe(release, model, rng=np.random.default_rng(1), correction=correction, **TINY)
-    assert posterior.theta.shape == (200, 3) and np.allclose(posterior.theta.sum(1), 1) and (posterior.theta > 0).all()
+    assert (
+        posterior.theta.shape == (200, 3)
+        and np.allclose(posterior.theta.sum(1), 1)
+        and (posterior.theta > 0).all()
+    )
     assert np.isfinite(posterior.log_prob(posterior.theta)).all()
     assert posterior.info["simulations"] == len(posterior.simulations) == 300
 
 
 def test_a_smooth_mechanism_whose_query_is_wider_than_its_release():
-    model = Model(Prior(a=stats.norm(0, 2)), lambda theta, rng: np.column_stack([rng.normal(theta[:, 0], 0.3), np.full(len(theta), 0.5)]))
-    release = Release([1.0], Query(identity, 1, smoothness=0.1, dim=2), mechanisms.SmoothLaplace(1.0, floor=0.5))
+    model = Model(
+        Prior(a=stats.norm(0, 2)),
+        lambda theta, rng: np.column_stack(
+            [rng.normal(theta[:, 0], 0.3), np.full(len(theta), 0.5)]
+        ),
+    )
+    release = Release(
+        [1.0], Query(identity, 1, smoothness=0.1, dim=2), mechanisms.SmoothLaplace(1.0, floor=0.5)
+    )
     posterior = sppe(release, model, rng=np.random.default_rng(1), **TINY)
     assert posterior.dim == 1 and posterior.simulations.s.shape == (300, 2)
 
@@ -42,13 +69,20 @@ def test_a_smooth_mechanism_whose_query_is_wider_than_its_release():
 def test_the_simulations_carry_exact_weights():
     model = Model(Prior(a=stats.norm(0, 2)), lambda theta, rng: rng.normal(theta, 0.5))
     release = Release([1.0], Query(identity, 1, norm="l2"), Gaussian(1.0))
-    sims = sppe(release, model, rng=np.random.default_rng(3), **(TINY | dict(rounds=4, simulations=500))).simulations
+    sims = sppe(
+        release, model, rng=np.random.default_rng(3), **(TINY | dict(rounds=4, simulations=500))
+    ).simulations
     exact = Posterior(model.prior.from_unconstrained(sims.z), sims.log_weights)
     precision = 1 / 4 + 1 / 1.25
     assert abs(exact.mean()[0] - (1 / 1.25) / precision) < 5 * exact.mcse()[0]
     evidence = np.exp(sims.log_weights)
-    assert abs(evidence.mean() - stats.norm(0, np.sqrt(5.25)).pdf(1.0)) < 5 * evidence.std() / len(sims) ** 0.5
-    assert sims.log_u.max() <= np.log(4 / 1.3) + 1e-9       # the prior's share of all draws: one round and three tenths of one, of four
+    assert (
+        abs(evidence.mean() - stats.norm(0, np.sqrt(5.25)).pdf(1.0))
+        < 5 * evidence.std() / len(sims) ** 0.5
+    )
+    assert (
+        sims.log_u.max() <= np.log(4 / 1.3) + 1e-9
+    )  # the prior's share of all draws: one round and three tenths of one, of four
 
 
 def test_failed_simulations_are_left_out():
@@ -56,14 +90,24 @@ def test_failed_simulations_are_left_out():
         s = rng.normal(theta, 0.5)
         s[::10] = np.nan
         return s
-    model, release = Model(Prior(a=stats.norm(0, 2)), simulate), Release([1.0], Query(identity, 1, norm="l2"), Gaussian(1.0))
+
+    model, release = (
+        Model(Prior(a=stats.norm(0, 2)), simulate),
+        Release([1.0], Query(identity, 1, norm="l2"), Gaussian(1.0)),
+    )
     with pytest.warns(UserWarning, match="not finite"):
         posterior = sppe(release, model, rng=np.random.default_rng(1), **TINY)
-    assert posterior.info["failed"] >= 30 and np.isneginf(posterior.simulations.log_weights).sum() == posterior.info["failed"]
+    assert (
+        posterior.info["failed"] >= 30
+        and np.isneginf(posterior.simulations.log_weights).sum() == posterior.info["failed"]
+    )
 
 
 def test_a_release_that_no_simulation_resembles_is_said_to_be_far():
-    model, release = Model(Prior(a=stats.norm(0, 1)), lambda theta, rng: theta), Release([500.0], Query(identity, 1), Laplace(0.1))
+    model, release = (
+        Model(Prior(a=stats.norm(0, 1)), lambda theta, rng: theta),
+        Release([500.0], Query(identity, 1), Laplace(0.1)),
+    )
     with pytest.warns(UserWarning, match="extrapolation"):
         sppe(release, model, rng=np.random.default_rng(1), **(TINY | dict(rounds=1)))
 
@@ -80,13 +124,39 @@ def test_temper_finds_the_power():
 def test_held_out_pairs_lie_where_training_goes(monkeypatch):
     "A fold is small: by a power of its own, its contexts would come from far outside of what is trained."
     rng, pairs = np.random.default_rng(1), {}
-    z = np.concatenate([rng.normal(0, 0.6, (4200, 1)), rng.normal(0, 30, (1800, 1))])[rng.permutation(6000)]
+    z = np.concatenate([rng.normal(0, 0.6, (4200, 1)), rng.normal(0, 30, (1800, 1))])[
+        rng.permutation(6000)
+    ]
     log_p, s = stats.norm(0, 30).logpdf(z[:, 0]), rng.normal(z, 1, (6000, 5))
-    sims = module.Simulations(z, s, log_p, np.log(0.7 * stats.norm(0, 0.6).pdf(z[:, 0]) + 0.3 * np.exp(log_p)), Gaussian(0.5).log_prob(np.zeros(5), s))
-    monkeypatch.setattr(module, "fit", lambda draw, held_out, **_: pairs.update(inside=draw(rng), outside=held_out))
-    module.train(Gaussian(0.5), np.zeros(5), sims, Prior(a=stats.norm(0, 30)), 0, rng=rng, training=Training(), steps=1, flow=None,
-                 correction="weights", draws=4, kind="sobol", device="cpu", progress=False)
-    spread = {name: c.mean(axis=1).std() for name, (_, c) in pairs.items()}      # 0.37 and 0.38; by powers of their own 0.37 and 0.70
+    sims = module.Simulations(
+        z,
+        s,
+        log_p,
+        np.log(0.7 * stats.norm(0, 0.6).pdf(z[:, 0]) + 0.3 * np.exp(log_p)),
+        Gaussian(0.5).log_prob(np.zeros(5), s),
+    )
+    monkeypatch.setattr(
+        module, "fit", lambda draw, held_out, **_: pairs.update(inside=draw(rng), outside=held_out)
+    )
+    module.train(
+        Gaussian(0.5),
+        np.zeros(5),
+        sims,
+        Prior(a=stats.norm(0, 30)),
+        0,
+        rng=rng,
+        training=Training(),
+        steps=1,
+        flow=None,
+        correction="weights",
+        draws=4,
+        kind="sobol",
+        device="cpu",
+        progress=False,
+    )
+    spread = {
+        name: c.mean(axis=1).std() for name, (_, c) in pairs.items()
+    }  # 0.37 and 0.38; by powers of their own 0.37 and 0.70
     assert spread["outside"] < 1.3 * spread["inside"], spread
 
 
@@ -96,18 +166,27 @@ def test_pairs_beyond_the_limit_are_thinned_without_bias(monkeypatch):
     z = rng.normal(0, 1, size=(8000, 1))
     log_v = -np.abs(z[:, 0] - 1)
     pairs = Pairs(Gaussian(1.0), z, z, np.zeros(8000), log_v, partners=4)
-    residual = np.array([(x[:, 0] - c[:, 0] / 2).mean() for x, c in (pairs(child) for child in rng.spawn(20))])
+    residual = np.array(
+        [(x[:, 0] - c[:, 0] / 2).mean() for x, c in (pairs(child) for child in rng.spawn(20))]
+    )
     assert abs(residual.mean()) < 5 * (residual.std() / 20**0.5 + 0.5**0.5 / 8000**0.5)
 
 
 def test_an_estimator_answers_many_releases_at_once():
     model = Model(Prior(a=stats.norm(0, 2)), lambda theta, rng: rng.normal(theta, 0.5))
-    estimator = amortise(Query(identity, 1), Laplace(1.0), model, rng=np.random.default_rng(1), simulations=300,
-                         training=Training(final_steps=5, members=1), progress=False)
+    estimator = amortise(
+        Query(identity, 1),
+        Laplace(1.0),
+        model,
+        rng=np.random.default_rng(1),
+        simulations=300,
+        training=Training(final_steps=5, members=1),
+        progress=False,
+    )
     s_dp = np.array([[0.0], [1.0], [2.0]])
     theta = estimator.sample(3, s_dp, np.random.default_rng(2))
     assert theta.shape == (3, 1)
-    one_by_one = [estimator.log_prob(theta[k:k + 1], s_dp[k])[0] for k in range(3)]
+    one_by_one = [estimator.log_prob(theta[k : k + 1], s_dp[k])[0] for k in range(3)]
     assert np.allclose(estimator.log_prob(theta, s_dp), one_by_one)
     assert isinstance(estimator, Estimator)
 

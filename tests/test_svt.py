@@ -1,4 +1,5 @@
 """The sparse vector technique: the claimed cost against exact output probabilities, broken variants, noise, refunds."""
+
 import itertools
 import math
 import warnings
@@ -11,8 +12,19 @@ from scipy import special
 
 from dpsbi.checks.testing import follows_pmf
 from dpsbi.accounting import Cost, Ledger, PureLoss, RenyiLoss, ZCDPLoss
-from dpsbi.owner.svt import (NOISES, NoisySmallest, Private, Run, Seeded, SparseVector, log_pattern_probability,
-                             noisy_smallest, pattern_probability, privacy_loss, worst_loss)
+from dpsbi.owner.svt import (
+    NOISES,
+    NoisySmallest,
+    Private,
+    Run,
+    Seeded,
+    SparseVector,
+    log_pattern_probability,
+    noisy_smallest,
+    pattern_probability,
+    privacy_loss,
+    worst_loss,
+)
 
 PURE = ("laplace", "exponential")
 quickly = settings(deadline=None, max_examples=60, derandomize=True)
@@ -22,8 +34,17 @@ quickly = settings(deadline=None, max_examples=60, derandomize=True)
 def outputs(draw):
     "A plan, a stream of distances, a neighbour of it, and an output."
     steps, b1 = draw(st.integers(1, 6)), draw(st.floats(0.3, 30))
-    plan = SparseVector(1.0, draw(st.integers(1, 4)), b1, b1 * draw(st.floats(1.01, 20)), draw(st.booleans()), draw(st.sampled_from(PURE)))
-    vector = lambda low, high: np.array(draw(st.lists(st.floats(low, high), min_size=steps, max_size=steps)))
+    plan = SparseVector(
+        1.0,
+        draw(st.integers(1, 4)),
+        b1,
+        b1 * draw(st.floats(1.01, 20)),
+        draw(st.booleans()),
+        draw(st.sampled_from(PURE)),
+    )
+    vector = lambda low, high: np.array(
+        draw(st.lists(st.floats(low, high), min_size=steps, max_size=steps))
+    )
     d, move = vector(-4 * b1, 4 * b1), vector(-1, 1)
     bits = np.array(draw(st.lists(st.booleans(), min_size=steps, max_size=steps)))
     stop = np.flatnonzero(bits.cumsum() == plan.count)
@@ -35,7 +56,9 @@ def outputs(draw):
 def test_no_output_costs_more_than_it_is_charged(case):
     plan, d, neighbour, bits = case
     claimed = plan.used(int(bits.sum()), pending=not bits[-1]).epsilon
-    assert privacy_loss(plan, d, neighbour, 0.0, bits) <= claimed * (1 + 1e-10) + 1e-11      # rounding of two logarithms
+    assert (
+        privacy_loss(plan, d, neighbour, 0.0, bits) <= claimed * (1 + 1e-10) + 1e-11
+    )  # rounding of two logarithms
     assert claimed <= plan.cost().epsilon
 
 
@@ -47,14 +70,18 @@ def test_the_claim_is_attained(noise, resample, budget):
 
 
 def test_broken_variants_exceed_their_claim():
-    lee_clifton = SparseVector(1.0, 6, 4.0, 4 / 3)                  # claims 1; its query noise does not grow with c
-    chen = SparseVector(1.0, 8, 2.0, 2.0)                           # claims 1 for any number of accepts
+    lee_clifton = SparseVector(1.0, 6, 4.0, 4 / 3)  # claims 1; its query noise does not grow with c
+    chen = SparseVector(1.0, 8, 2.0, 2.0)  # claims 1 for any number of accepts
     assert worst_loss(lee_clifton, 16, accepts=6) > 9 and worst_loss(chen, 20, accepts=8) > 8
 
 
 @pytest.mark.parametrize("noise, resample", list(itertools.product(NOISES, (False, True))))
 def test_probabilities_of_all_outputs_sum_to_one(noise, resample):
-    plan, d, total = SparseVector(1.0, 2, 0.7, 1.9, resample, noise, steps=4), [0.2, -1.0, 3.0, 0.0], 0.0
+    plan, d, total = (
+        SparseVector(1.0, 2, 0.7, 1.9, resample, noise, steps=4),
+        [0.2, -1.0, 3.0, 0.0],
+        0.0,
+    )
     for bits in itertools.product((0, 1), repeat=4):
         hits = np.flatnonzero(bits)
         if len(hits) < 2:
@@ -65,19 +92,35 @@ def test_probabilities_of_all_outputs_sum_to_one(noise, resample):
 
 
 @quickly
-@given(st.integers(1, 3000), st.floats(1e-3, 50), st.booleans(), st.sampled_from(("optimal", "paper")), st.sampled_from(PURE), st.booleans())
-def test_calibration_spends_at_most_epsilon_and_nearly_all(count, epsilon, resample, budget, noise, monotone):
-    cost = SparseVector.calibrate(0.01, epsilon, count, resample, budget, noise, monotone=monotone).cost()
+@given(
+    st.integers(1, 3000),
+    st.floats(1e-3, 50),
+    st.booleans(),
+    st.sampled_from(("optimal", "paper")),
+    st.sampled_from(PURE),
+    st.booleans(),
+)
+def test_calibration_spends_at_most_epsilon_and_nearly_all(
+    count, epsilon, resample, budget, noise, monotone
+):
+    cost = SparseVector.calibrate(
+        0.01, epsilon, count, resample, budget, noise, monotone=monotone
+    ).cost()
     assert epsilon * (1 - 1e-12) <= cost.epsilon <= epsilon and cost.delta == 0
 
 
-@pytest.mark.parametrize("noise, resample", [("gaussian", False), ("gaussian", True), ("exponential", True), ("laplace", True)])
+@pytest.mark.parametrize(
+    "noise, resample",
+    [("gaussian", False), ("gaussian", True), ("exponential", True), ("laplace", True)],
+)
 def test_calibration_with_delta(noise, resample):
     plan = SparseVector.calibrate(0.01, 1.0, 200, resample, noise=noise, delta=1e-6, steps=1000)
     cost = plan.cost(1e-6)
-    assert 0.999 < cost.epsilon <= 1 and cost.delta == 1e-6 and plan.used(3, delta=1e-6) == cost       # no refund where δ was used
+    assert (
+        0.999 < cost.epsilon <= 1 and cost.delta == 1e-6 and plan.used(3, delta=1e-6) == cost
+    )  # no refund where δ was used
     if noise != "gaussian":
-        assert plan.cost().epsilon > 2                              # the composition is what made it cheap
+        assert plan.cost().epsilon > 2  # the composition is what made it cheap
 
 
 def test_used_grows_with_the_accepts_up_to_the_cost():
@@ -96,14 +139,24 @@ def test_run_stops_at_its_count_and_is_right_where_noise_is_small():
             run = plan.run(d, 3.0, source, delta=0.1)
             assert run.accepted.tolist() == [1, 3, 4] and run.complete
     late = SparseVector(1e-9, 9, 1e-9, 2e-9).run(d, 3.0, Private())
-    assert late.accepted.tolist() == [1, 3, 4, 6] and not late.complete and late.cost == SparseVector(1e-9, 9, 1e-9, 2e-9).used(4)
+    assert (
+        late.accepted.tolist() == [1, 3, 4, 6]
+        and not late.complete
+        and late.cost == SparseVector(1e-9, 9, 1e-9, 2e-9).used(4)
+    )
 
 
 def test_resampled_stream_in_batches_tracks_pending():
     plan = SparseVector(1e-9, 3, 1e-9, 2e-9, resample=True)
     source = Seeded(np.random.default_rng(1))
     state = plan.begin(source)
-    for batch, accepts, pending in (([5.0], 0, True), ([1.0], 1, False), ([1.0, 5.0], 2, True), ([], 2, True), ([1.0, 1.0], 3, False)):
+    for batch, accepts, pending in (
+        ([5.0], 0, True),
+        ([1.0], 1, False),
+        ([1.0, 5.0], 2, True),
+        ([], 2, True),
+        ([1.0, 1.0], 3, False),
+    ):
         state, _ = plan.extend(state, batch, 3.0, source)
         assert (state.accepts, state.pending) == (accepts, pending)
 
@@ -117,15 +170,25 @@ def test_private_noise_is_not_cut_at_32_bits():
 def test_accept_probability(noise):
     plan, gap = SparseVector(1.0, 2, 0.8, 3.0, noise=noise, steps=9), np.linspace(-60, 60, 501)
     p = plan.accept_probability(gap)
-    assert abs(plan.accept_probability(0.0) - 0.5) < 1e-15 and np.all(np.diff(p) <= 0) and p[0] > 0.999 and p[-1] < 1e-3
-    single = [pattern_probability(SparseVector(1.0, 1, 0.8, 3.0, noise=noise, steps=1), [g], 0.0, [1]) for g in gap[::50]]
+    assert (
+        abs(plan.accept_probability(0.0) - 0.5) < 1e-15
+        and np.all(np.diff(p) <= 0)
+        and p[0] > 0.999
+        and p[-1] < 1e-3
+    )
+    single = [
+        pattern_probability(SparseVector(1.0, 1, 0.8, 3.0, noise=noise, steps=1), [g], 0.0, [1])
+        for g in gap[::50]
+    ]
     assert np.allclose(single, p[::50], rtol=1e-11, atol=1e-300)
 
 
 def test_smallest():
     d = np.random.default_rng(2).permutation(100) * 1.0
     assert sorted(d[noisy_smallest(d, 5, 1e-6, 1.0, source=Private())]) == [0, 1, 2, 3, 4]
-    assert sorted(d[noisy_smallest(d, 50, 1e-6, 1.0, source=Private(), delta=1e-6)]) == list(range(50))
+    assert sorted(d[noisy_smallest(d, 50, 1e-6, 1.0, source=Private(), delta=1e-6)]) == list(
+        range(50)
+    )
     for count, delta in ((3, 0.0), (500, 1e-6)):
         plan = NoisySmallest.calibrate(0.1, 1.0, count, delta=delta)
         assert 1 - 1e-9 < plan.cost(delta).epsilon <= 1
@@ -133,7 +196,15 @@ def test_smallest():
 
 
 def test_refusals():
-    for bad in (dict(count=0), dict(count=1.5), dict(b_query=0), dict(noise="cauchy"), dict(noise="gaussian"), dict(sensitivity=np.inf), dict(b_query=1e12)):
+    for bad in (
+        dict(count=0),
+        dict(count=1.5),
+        dict(b_query=0),
+        dict(noise="cauchy"),
+        dict(noise="gaussian"),
+        dict(sensitivity=np.inf),
+        dict(b_query=1e12),
+    ):
         with pytest.raises(ValueError):
             SparseVector(**(dict(sensitivity=1.0, count=1, b_threshold=1.0, b_query=2.0) | bad))
     plan = SparseVector(1.0, 2, 1.0, 2.0)
@@ -150,7 +221,9 @@ def test_refusals():
         SparseVector(1.0, 2, 2.0, 2.0, resample=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for monotone, noise in itertools.product((False, True), PURE):   # calibrated plans never hang
+        for monotone, noise in itertools.product(
+            (False, True), PURE
+        ):  # calibrated plans never hang
             SparseVector.calibrate(1.0, 1.0, 4, True, noise=noise, monotone=monotone)
 
 
@@ -159,6 +232,7 @@ def test_refusals():
 
 class Spy:
     "Noise from nowhere: it notes the laws and scales that a run asks for, and gives zeros."
+
     private = True
 
     def __init__(self):
@@ -189,7 +263,7 @@ def on_grid(d, sensitivity):
 
 
 @quickly
-@given(st.floats(1e-300, 1e300), st.integers(-2**40, 2**40), st.floats(0, 1))
+@given(st.floats(1e-300, 1e300), st.integers(-(2**40), 2**40), st.floats(0, 1))
 def test_rounding_moves_no_distance_further_than_it_is_charged(sensitivity, place, share):
     step = math.ldexp(1.0, math.frexp(sensitivity)[1] - 21)
     edge = float((place + 0.5) * step) if math.isfinite(place * step) else 0.5 * step
@@ -201,7 +275,7 @@ def test_rounding_moves_no_distance_further_than_it_is_charged(sensitivity, plac
     b = 3.0 * sensitivity
     scale = drawn_scales(SparseVector(sensitivity, 1, b, 2 * b))[0]
     assert moved / scale <= sensitivity / b
-    assert scale <= 3.0 * (sensitivity / step + 1) * (1 + 1e-14)          # and no more than a step is paid
+    assert scale <= 3.0 * (sensitivity / step + 1) * (1 + 1e-14)  # and no more than a step is paid
 
 
 def log_probability_on_grid(gaps, pattern, b1, b2):
@@ -227,12 +301,14 @@ def apart(edge, move):
 
 @pytest.mark.parametrize("error", (0.0, 1e-9, 0.1, 0.4))
 def test_the_error_of_distances_and_their_rounding_are_charged(error):
-    S = 1.0 + 2 * error                                     # what the computed distances of neighbours move
+    S = 1.0 + 2 * error  # what the computed distances of neighbours move
     plan = SparseVector(S, 2, S / 20, S / 10, noise="exponential")
     scales, step = drawn_scales(plan), math.ldexp(1.0, math.frexp(S)[1] - 21)
     (r, moved_r), (a, moved_a) = apart(-3 - step / 2, S), apart(step / 2, S)
     d, neighbour = on_grid([moved_r, a, a], S), on_grid([r, moved_a, moved_a], S)
-    loss = log_probability_on_grid(d, (0, 1, 1), *scales) - log_probability_on_grid(neighbour, (0, 1, 1), *scales)
+    loss = log_probability_on_grid(d, (0, 1, 1), *scales) - log_probability_on_grid(
+        neighbour, (0, 1, 1), *scales
+    )
     charge = plan.cost().epsilon
     assert charge * (1 - 2e-9 - 1e-6 * (error == 0)) <= loss <= charge * (1 + 1e-11)
 
@@ -242,9 +318,15 @@ def test_what_is_no_number_is_never_accepted():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for noise in NOISES:
-            run = SparseVector(1e-3, 5, 1.0, 2.0, noise=noise, steps=6).run(d, 1e305, Private(), delta=0.1)
+            run = SparseVector(1e-3, 5, 1.0, 2.0, noise=noise, steps=6).run(
+                d, 1e305, Private(), delta=0.1
+            )
             assert run.accepted.tolist() == [1, 4] or run.accepted.tolist() == [1, 3, 4]
-            assert not SparseVector(1.0, 1, 1.0, 2.0, noise=noise, steps=6).run([np.nan, np.inf], np.inf, Private(), delta=0.1).accepted.size
+            assert (
+                not SparseVector(1.0, 1, 1.0, 2.0, noise=noise, steps=6)
+                .run([np.nan, np.inf], np.inf, Private(), delta=0.1)
+                .accepted.size
+            )
         for noise in ("exponential", "gumbel"):
             assert NoisySmallest(1.0, 2, 1.0, noise).run(d, Private()).tolist() == [1, 4]
 
@@ -258,14 +340,23 @@ def outputs_of(steps, count):
         hits = np.flatnonzero(bits)
         if len(hits) < count:
             yield bits
-        elif len(hits) == count and not any(bits[hits[-1] + 1:]):
+        elif len(hits) == count and not any(bits[hits[-1] + 1 :]):
             yield bits[: hits[-1] + 1]
 
 
 ORDERS = np.array([1.05, 1.5, 3.0, 10.0, 100.0])
 
 
-@pytest.mark.parametrize("noise, resample", [("exponential", False), ("exponential", True), ("laplace", True), ("gaussian", False), ("gaussian", True)])
+@pytest.mark.parametrize(
+    "noise, resample",
+    [
+        ("exponential", False),
+        ("exponential", True),
+        ("laplace", True),
+        ("gaussian", False),
+        ("gaussian", True),
+    ],
+)
 def test_the_loss_bounds_exact_divergences(noise, resample):
     plan = SparseVector(1.0, 2, 1.2, 2.3, resample, noise, steps=4)
     loss, patterns = plan.cost(1e-3 if noise == "gaussian" else 0.0).loss, list(outputs_of(4, 2))
@@ -273,11 +364,16 @@ def test_the_loss_bounds_exact_divergences(noise, resample):
     for case in range(8):
         move = np.array([-1, 1, -1, 1]) * (-1) ** case
         d = plan.offset + (np.zeros(4) if case < 2 else rng.normal(0, 2, 4))
-        p, q = (np.array([log_pattern_probability(plan, v, 0.0, b) for b in patterns]) for v in (d, d + move))
+        p, q = (
+            np.array([log_pattern_probability(plan, v, 0.0, b) for b in patterns])
+            for v in (d, d + move)
+        )
         exact = np.array([special.logsumexp(a * p + (1 - a) * q) / (a - 1) for a in ORDERS])
         assert (exact <= bound).all()
         share.append((exact / bound)[-1])
-    assert max(share) > (0 if noise == "gaussian" else 0.4)                 # Gaussian: its constants are pinned below
+    assert max(share) > (
+        0 if noise == "gaussian" else 0.4
+    )  # Gaussian: its constants are pinned below
 
 
 def test_costs_state_the_loss_that_they_are_of():
@@ -288,13 +384,23 @@ def test_costs_state_the_loss_that_they_are_of():
     for resample, thresholds in ((False, 1), (True, 3)):
         loss = plan("gaussian", resample).cost(1e-6).loss
         assert isinstance(loss, RenyiLoss)
-        assert math.isclose(loss.slope, (thresholds * threshold**2 + 3 * accept**2) / 2, rel_tol=1e-14)
-        assert math.isclose(loss.constant, math.log(sum(math.comb(10, k) for k in range(4))), rel_tol=1e-12)
+        assert math.isclose(
+            loss.slope, (thresholds * threshold**2 + 3 * accept**2) / 2, rel_tol=1e-14
+        )
+        assert math.isclose(
+            loss.constant, math.log(sum(math.comb(10, k) for k in range(4))), rel_tol=1e-12
+        )
     assert NoisySmallest(1.0, 3, 9.0).cost().loss == PureLoss(3 * accept)
     for delta in (0.0, 1e-6):
         loss = NoisySmallest(1.0, 3, 9.0, "gumbel").cost(delta).loss
-        assert isinstance(loss, ZCDPLoss) and math.isclose(loss.rho, 3 * accept**2 / 8, rel_tol=1e-14)
-    for one, delta in ((plan("gaussian", True), 1e-6), (plan("exponential", True), 0.3), (NoisySmallest(1.0, 50, 900.0, "gumbel"), 1e-3)):
+        assert isinstance(loss, ZCDPLoss) and math.isclose(
+            loss.rho, 3 * accept**2 / 8, rel_tol=1e-14
+        )
+    for one, delta in (
+        (plan("gaussian", True), 1e-6),
+        (plan("exponential", True), 0.3),
+        (NoisySmallest(1.0, 50, 900.0, "gumbel"), 1e-3),
+    ):
         cost = one.cost(delta)
         assert cost.delta == delta and cost.epsilon == cost.loss.epsilon(delta)
 
@@ -303,7 +409,10 @@ def test_costs_state_the_loss_that_they_are_of():
 
 
 def test_a_run_proves_what_it_used_and_nothing_else_settles():
-    plan, other = SparseVector.calibrate(0.01, 1.0, 10, noise="exponential"), SparseVector.calibrate(0.01, 0.5, 10)
+    plan, other = (
+        SparseVector.calibrate(0.01, 1.0, 10, noise="exponential"),
+        SparseVector.calibrate(0.01, 0.5, 10),
+    )
     run = plan.run(np.full(30, 9.0), 0.1, Private())
     assert run.granted == plan.cost() and run.used == run.cost == plan.used(0) and not run.complete
     ledger = Ledger(1.0)
@@ -320,7 +429,12 @@ def test_a_run_proves_what_it_used_and_nothing_else_settles():
 
 def test_a_resampled_run_pays_for_a_threshold_only_if_it_was_used():
     plan = SparseVector(1e-9, 3, 1e-9, 2e-9, resample=True)
-    for d, accepts, pending in (([5.0, 1.0], 1, False), ([1.0, 5.0], 1, True), ([1.0, 5.0, 1.0], 2, False), ([5.0], 0, True)):
+    for d, accepts, pending in (
+        ([5.0, 1.0], 1, False),
+        ([1.0, 5.0], 1, True),
+        ([1.0, 5.0, 1.0], 2, False),
+        ([5.0], 0, True),
+    ):
         run = plan.run(d, 3.0, Private())
         assert run.used == plan.used(accepts, pending) and len(run.accepted) == accepts
         assert run.used.epsilon == accepts * 2.0 + pending
@@ -336,8 +450,10 @@ def test_where_losses_compose_the_whole_grant_stays():
 
 
 def test_no_refund_where_delta_was_used():
-    for plan, delta in ((SparseVector.calibrate(0.01, 1.0, 50, True, noise="exponential", delta=1e-4), 1e-4),
-                        (NoisySmallest.calibrate(0.01, 1.0, 3, delta=1e-4), 1e-4)):
+    for plan, delta in (
+        (SparseVector.calibrate(0.01, 1.0, 50, True, noise="exponential", delta=1e-4), 1e-4),
+        (NoisySmallest.calibrate(0.01, 1.0, 3, delta=1e-4), 1e-4),
+    ):
         nothing = Run(plan, np.empty(0, int), True, delta)
         assert nothing.used == nothing.granted == plan.cost(delta)
 
@@ -347,8 +463,13 @@ def test_runs_follow_the_exact_pattern_probabilities(resample):
     "Which of four comparisons are accepted, in 4,000 runs of the noise on the grid: false-alarm rate 1e-6 each."
     plan = SparseVector(1.0, 3, 1.0, 2.0, resample, "laplace")
     distances, source = np.array([0.0, 0.5, -0.5, 0.0]), Seeded(np.random.default_rng(7))
-    patterns = [p for p in itertools.product((0, 1), repeat=4) if sum(p) < 3 or (sum(p) == 3 and p[-1])] + [(1, 1, 1, 0)]
-    exact = [pattern_probability(plan, distances, 0.0, p[:3] if p == (1, 1, 1, 0) else p) for p in patterns]
+    patterns = [
+        p for p in itertools.product((0, 1), repeat=4) if sum(p) < 3 or (sum(p) == 3 and p[-1])
+    ] + [(1, 1, 1, 0)]
+    exact = [
+        pattern_probability(plan, distances, 0.0, p[:3] if p == (1, 1, 1, 0) else p)
+        for p in patterns
+    ]
     assert sum(exact) == pytest.approx(1, abs=1e-9)
     seen = []
     for _ in range(4000):

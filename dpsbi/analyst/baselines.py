@@ -16,13 +16,23 @@ from tqdm import tqdm
 
 from .da_mcmc import GROUP, _rhat
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
-from ..model import Checkpoint, Model, batch_sizes, check_generator, check_release, in_order, query_values, seed_state
+from dpsbi.model import (
+    Checkpoint,
+    Model,
+    batch_sizes,
+    check_generator,
+    check_release,
+    in_order,
+    query_values,
+    seed_state,
+)
 from ..posterior import Posterior
 from ..privacy import Query, identity, whole_number
 
 # %% ../../nbs/analyst/36_baselines.ipynb #388b7ac5
 class SufficientStatistics(Protocol):
     "What `gibbs_ss` must know of the confidential model; `naive` and `confidential` need `names` and `update` only."
+
     names: tuple[str, ...]
 
     def start(self, chains: int, rng: np.random.Generator) -> np.ndarray:
@@ -46,25 +56,46 @@ def _nearest(s, query, model, draws, simulations, rng, executor, progress, metho
     "The parameters of the simulations whose query values (less a smooth sensitivity, if there is one) come nearest to s (r,)."
     simulations = 100 * draws if simulations is None else whole_number("simulations", simulations)
     if simulations < draws:
-        raise ValueError(f"simulations must be at least draws = {draws}, which are the nearest of them, not {simulations}")
+        raise ValueError(
+            f"simulations must be at least draws = {draws}, which are the nearest of them, not {simulations}"
+        )
     sampler, rest = rng.spawn(2)
-    theta, sizes = np.asarray(model.prior.sample(simulations, sampler), float), batch_sizes(simulations)
+    theta, sizes = (
+        np.asarray(model.prior.sample(simulations, sampler), float),
+        batch_sizes(simulations),
+    )
     pieces, width = np.split(theta, np.cumsum(sizes)[:-1]), s.size + (query.smoothness is not None)
-    tasks = ((model, query, piece, child, width) for piece, child in zip(pieces, rest.spawn(len(sizes))))
-    with tqdm(total=len(sizes), desc=method, unit=" batches", delay=2.0, disable=not progress, leave=False) as bar:
-        values = np.concatenate([(bar.update(1), new)[1] for new in in_order(executor, query_values, tasks)])[:, :s.size]
+    tasks = (
+        (model, query, piece, child, width) for piece, child in zip(pieces, rest.spawn(len(sizes)))
+    )
+    with tqdm(
+        total=len(sizes), desc=method, unit=" batches", delay=2.0, disable=not progress, leave=False
+    ) as bar:
+        values = np.concatenate(
+            [(bar.update(1), new)[1] for new in in_order(executor, query_values, tasks)]
+        )[:, : s.size]
     possible = np.isfinite(values).all(axis=1)
     if possible.sum() < draws:
-        raise ValueError(f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the {draws:,} draws "
-                         "wanted: look for 0/0 or overflow in the model, or ask for more simulations")
+        raise ValueError(
+            f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the {draws:,} draws "
+            "wanted: look for 0/0 or overflow in the model, or ask for more simulations"
+        )
     if possible.mean() < 0.99:
-        warnings.warn(f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left out", stacklevel=4)
+        warnings.warn(
+            f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left out",
+            stacklevel=4,
+        )
     theta, z = theta[possible], (values[possible] - s) / _scales(values[possible])
     distance = np.sqrt((z * z).sum(axis=1))
     kept = np.argsort(distance, kind="stable")[:draws]
     tolerance = float(distance[kept[-1]])
-    info = dict(method=method, simulations=simulations, failed=int((~possible).sum()), tolerance=tolerance,
-                exact=tolerance == 0)
+    info = dict(
+        method=method,
+        simulations=simulations,
+        failed=int((~possible).sum()),
+        tolerance=tolerance,
+        exact=tolerance == 0,
+    )
     return Posterior(theta[kept], None, model.prior.names, info)
 
 # %% ../../nbs/analyst/36_baselines.ipynb #b584143f
@@ -76,8 +107,10 @@ def _given(s, query, model, draws, simulations, rng, executor, progress, method)
         return _nearest(s, query, model, draws, simulations, rng, executor, progress, method)
     theta = np.asarray(model.update(np.repeat(s[None], draws, axis=0), rng), float)
     if theta.shape != (draws, len(model.names)):
-        raise ValueError(f"update must map query values ({draws}, {s.size}) to parameters ({draws}, {len(model.names)}), "
-                         f"not {theta.shape}")
+        raise ValueError(
+            f"update must map query values ({draws}, {s.size}) to parameters ({draws}, {len(model.names)}), "
+            f"not {theta.shape}"
+        )
     return Posterior(theta, None, model.names, dict(method=method, exact=True))
 
 # %% ../../nbs/analyst/36_baselines.ipynb #6fd49649
@@ -85,22 +118,53 @@ def _taken_for_s(release: Release) -> np.ndarray:
     "The release on the scale of the query."
     check_release(release)
     mechanism = release.mechanism
-    return release.s_dp * (mechanism.population / mechanism.n) if isinstance(mechanism, BinomialResponse) else release.s_dp
+    return (
+        release.s_dp * (mechanism.population / mechanism.n)
+        if isinstance(mechanism, BinomialResponse)
+        else release.s_dp
+    )
 
 
-def naive(release: Release, model: Model | SufficientStatistics, *, draws: int, rng: np.random.Generator,
-          simulations: int | None = None, executor: Executor | None = None, progress: bool = True) -> Posterior:
+def naive(
+    release: Release,
+    model: Model | SufficientStatistics,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    simulations: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> Posterior:
     """WRONG ON PURPOSE: draws of the posterior that takes the released value for the query's, as if there were no noise.
 
     model: conjugate, with `names` and `update` (see `SufficientStatistics`), for independent exact draws of that posterior; or a
     Model, for rejection ABC: of `simulations` (default: 100 for each draw) those nearest to s_dp, with the tolerance in info.
     Raises ValueError for bad arguments, or when too few simulations are finite. Source: SPPE paper, section 4.2, "plug-in".
     """
-    return _given(_taken_for_s(release), release.query, model, draws, simulations, rng, executor, progress, "naive")
+    return _given(
+        _taken_for_s(release),
+        release.query,
+        model,
+        draws,
+        simulations,
+        rng,
+        executor,
+        progress,
+        "naive",
+    )
 
 # %% ../../nbs/analyst/36_baselines.ipynb #6eee4d4b
-def confidential(s, model: Model | SufficientStatistics, *, draws: int, rng: np.random.Generator, query: Query | None = None,
-                 simulations: int | None = None, executor: Executor | None = None, progress: bool = True) -> Posterior:
+def confidential(
+    s,
+    model: Model | SufficientStatistics,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    query: Query | None = None,
+    simulations: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> Posterior:
     """NOT PRIVATE: draws of the posterior given the query's confidential value, as only a study or the owner can make them.
 
     s: the query's value (r,). query: needed where model simulates data sets; default: model simulates the query's value itself.
@@ -109,7 +173,9 @@ def confidential(s, model: Model | SufficientStatistics, *, draws: int, rng: np.
     """
     s = np.array(s, float, ndmin=1)
     if s.ndim != 1 or not np.isfinite(s).all():
-        raise ValueError(f"s must be a vector of finite numbers, the query's value, not shape {s.shape}")
+        raise ValueError(
+            f"s must be a vector of finite numbers, the query's value, not shape {s.shape}"
+        )
     query = Query(identity, 1.0) if query is None else query
     return _given(s, query, model, draws, simulations, rng, executor, progress, "confidential")
 
@@ -118,32 +184,52 @@ def _noise_variance(mechanism, z: np.ndarray, rng: np.random.Generator) -> np.nd
     "Variances (C, r) of the noise, given its values z (C, r): constant for Gaussian noise, a draw for Laplace."
     if isinstance(mechanism, Gaussian):
         return np.full(z.shape, mechanism.scale**2)
-    u = np.maximum(np.abs(z) / mechanism.scale, 1e-100)          # below, u² underflows; the chi-squared rules from 1e-8 on
+    u = np.maximum(
+        np.abs(z) / mechanism.scale, 1e-100
+    )  # below, u² underflows; the chi-squared rules from 1e-8 on
     return mechanism.scale**2 * (rng.wald(u, u * u) + rng.standard_normal(u.shape) ** 2)
 
 # %% ../../nbs/analyst/36_baselines.ipynb #c3c5d772
-def _statistic(s_dp: np.ndarray, mean: np.ndarray, cov: np.ndarray, variance: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _statistic(
+    s_dp: np.ndarray,
+    mean: np.ndarray,
+    cov: np.ndarray,
+    variance: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
     "s (C, r) given its normal law (C, r), (C, r, r), the noise's variances (C, r) and the release (r,); cov may be singular."
     noise = np.sqrt(variance)
     eigenvalues, V = np.linalg.eigh(cov / (noise[:, :, None] * noise[:, None, :]))
-    if (eigenvalues[:, 0] < -1e-8 * np.maximum(eigenvalues[:, -1], 1)).any():        # far beyond rounding
-        raise ValueError("moments must return covariances, but one has a negative eigenvalue, beyond rounding")
-    rounding = eigenvalues.shape[1] * 2.0**-52 * eigenvalues[:, -1:]                 # of an eigenvalue that is 0
+    if (eigenvalues[:, 0] < -1e-8 * np.maximum(eigenvalues[:, -1], 1)).any():  # far beyond rounding
+        raise ValueError(
+            "moments must return covariances, but one has a negative eigenvalue, beyond rounding"
+        )
+    rounding = eigenvalues.shape[1] * 2.0**-52 * eigenvalues[:, -1:]  # of an eigenvalue that is 0
     keep = np.where(eigenvalues > rounding, eigenvalues / (1 + eigenvalues), 0.0)
     z = np.einsum("cij,ci->cj", V, (s_dp - mean) / noise)
-    return mean + noise * np.einsum("cij,cj->ci", V, keep * z + np.sqrt(keep) * rng.standard_normal(z.shape))
+    return mean + noise * np.einsum(
+        "cij,cj->ci", V, keep * z + np.sqrt(keep) * rng.standard_normal(z.shape)
+    )
 
 # %% ../../nbs/analyst/36_baselines.ipynb #782741db
 def _moments(model, theta: np.ndarray, r: int) -> tuple[np.ndarray, np.ndarray]:
     "The model's moments, checked."
     mean, cov = (np.asarray(a, float) for a in model.moments(theta))
     if mean.shape != (len(theta), r) or cov.shape != (len(theta), r, r):
-        raise ValueError(f"moments must map parameters {theta.shape} to means ({len(theta)}, {r}) and covariances "
-                         f"({len(theta)}, {r}, {r}), one value for each of the release's {r}, not {mean.shape} and {cov.shape}")
-    right = np.isfinite(mean).all(1) & np.isfinite(cov).all((1, 2)) & (np.diagonal(cov, axis1=1, axis2=2) >= 0).all(1)
+        raise ValueError(
+            f"moments must map parameters {theta.shape} to means ({len(theta)}, {r}) and covariances "
+            f"({len(theta)}, {r}, {r}), one value for each of the release's {r}, not {mean.shape} and {cov.shape}"
+        )
+    right = (
+        np.isfinite(mean).all(1)
+        & np.isfinite(cov).all((1, 2))
+        & (np.diagonal(cov, axis1=1, axis2=2) >= 0).all(1)
+    )
     if not right.all():
-        raise ValueError("moments must be finite, with variances of at least 0, at every theta that update can draw; "
-                         f"they are not at theta = {theta[~right][0]}")
+        raise ValueError(
+            "moments must be finite, with variances of at least 0, at every theta that update can draw; "
+            f"they are not at theta = {theta[~right][0]}"
+        )
     return mean, cov
 
 # %% ../../nbs/analyst/36_baselines.ipynb #2bfcf509
@@ -152,7 +238,9 @@ def _group(release, model, chains, sweeps, warmup, thin, rng) -> np.ndarray:
     s_dp, mechanism = release.s_dp, release.mechanism
     theta = np.asarray(model.start(chains, rng), float)
     kept = np.empty((chains, sweeps // thin, len(model.names)))
-    variance = _noise_variance(mechanism, mechanism.sample(np.zeros((chains, s_dp.size)), rng), rng)       # a draw of its prior
+    variance = _noise_variance(
+        mechanism, mechanism.sample(np.zeros((chains, s_dp.size)), rng), rng
+    )  # a draw of its prior
     for sweep in range(warmup + sweeps):
         s = _statistic(s_dp, *_moments(model, theta, s_dp.size), variance, rng)
         variance = _noise_variance(mechanism, s_dp - s, rng)
@@ -164,16 +252,33 @@ def _group(release, model, chains, sweeps, warmup, thin, rng) -> np.ndarray:
 # %% ../../nbs/analyst/36_baselines.ipynb #4dad82a7
 def _refuse(release, draws, chains, warmup, thin) -> None:
     check_release(release)
-    for name, value, least in (("draws", draws, 1), ("chains", chains, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
+    for name, value, least in (
+        ("draws", draws, 1),
+        ("chains", chains, 1),
+        ("warmup", warmup, 0),
+        ("thin", thin, 1),
+    ):
         whole_number(name, value, least)
     if not isinstance(release.mechanism, (Laplace, Gaussian)):
-        raise ValueError("gibbs_ss needs noise that is a scale mixture of normals, Laplace or Gaussian, not "
-                         f"{type(release.mechanism).__name__}; for any other use importance() or da_mcmc(), which are exact")
+        raise ValueError(
+            "gibbs_ss needs noise that is a scale mixture of normals, Laplace or Gaussian, not "
+            f"{type(release.mechanism).__name__}; for any other use importance() or da_mcmc(), which are exact"
+        )
 
 # %% ../../nbs/analyst/36_baselines.ipynb #4036c155
-def gibbs_ss(release: Release, moments_model: SufficientStatistics, *, draws: int, rng: np.random.Generator,
-             chains: int = 64, warmup: int = 500, thin: int = 1, executor: Executor | None = None, progress: bool = True,
-             checkpoint=None) -> Posterior:
+def gibbs_ss(
+    release: Release,
+    moments_model: SufficientStatistics,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    chains: int = 64,
+    warmup: int = 500,
+    thin: int = 1,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """APPROXIMATE draws of the posterior: Gibbs sampling of parameters, sufficient statistics and noise variances.
 
     draws: in all, over the chains (rounded up to whole sweeps of each). moments_model: see `SufficientStatistics`. warmup: sweeps
@@ -187,13 +292,32 @@ def gibbs_ss(release: Release, moments_model: SufficientStatistics, *, draws: in
     sweeps, d = math.ceil(draws / chains) * thin, len(moments_model.names)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin)
-    saved = Checkpoint(checkpoint, dict(method="gibbs_ss", s_dp=release.s_dp.tolist(), mechanism=release.mechanism,
-                                        names=list(moments_model.names), seed=seed_state(rng), **about))
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            method="gibbs_ss",
+            s_dp=release.s_dp.tolist(),
+            mechanism=release.mechanism,
+            names=list(moments_model.names),
+            seed=seed_state(rng),
+            **about,
+        ),
+    )
     theta = (saved.load() or dict(theta=np.empty((0, sweeps // thin, d))))["theta"]
-    tasks = [(release, moments_model, k, sweeps, warmup, thin, child) for k, child in zip(sizes, rng.spawn(len(sizes)))]
-    tasks = iter(tasks[math.ceil(len(theta) / GROUP):])
-    with tqdm(total=chains, initial=len(theta), desc="Gibbs-SS", unit=" chains", delay=2.0, disable=not progress,
-              leave=False) as bar:
+    tasks = [
+        (release, moments_model, k, sweeps, warmup, thin, child)
+        for k, child in zip(sizes, rng.spawn(len(sizes)))
+    ]
+    tasks = iter(tasks[math.ceil(len(theta) / GROUP) :])
+    with tqdm(
+        total=chains,
+        initial=len(theta),
+        desc="Gibbs-SS",
+        unit=" chains",
+        delay=2.0,
+        disable=not progress,
+        leave=False,
+    ) as bar:
         for new in in_order(executor, _group, tasks):
             theta = np.concatenate([theta, new])
             saved.save(theta=theta)
@@ -204,6 +328,14 @@ def gibbs_ss(release: Release, moments_model: SufficientStatistics, *, draws: in
 def _posterior(theta: np.ndarray, names, about: dict) -> Posterior:
     rhat = _rhat(theta)
     if np.nanmax(rhat, initial=0) > 1.01:
-        warnings.warn(f"R-hat is {np.nanmax(rhat):.3f}, above 1.01: the chains have not mixed; ask for more draws or a longer "
-                      "warmup", stacklevel=3)
-    return Posterior(theta.reshape(-1, theta.shape[2]), None, names, dict(method="Gibbs-SS", **about, rhat=rhat.tolist()))
+        warnings.warn(
+            f"R-hat is {np.nanmax(rhat):.3f}, above 1.01: the chains have not mixed; ask for more draws or a longer "
+            "warmup",
+            stacklevel=3,
+        )
+    return Posterior(
+        theta.reshape(-1, theta.shape[2]),
+        None,
+        names,
+        dict(method="Gibbs-SS", **about, rhat=rhat.tolist()),
+    )

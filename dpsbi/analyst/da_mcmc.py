@@ -28,6 +28,7 @@ class LatentRecords(Protocol):
     Optional: log_prior(theta) (C,) with carry(theta, x, theta_new, rng), and nearby(theta, x, size, rng), both records (C, n, k), by
     kernels that leave the law of a record as it is: from that at theta to that at theta_new, and at theta.
     """
+
     names: tuple[str, ...]
     n: int
 
@@ -46,7 +47,9 @@ class LatentRecords(Protocol):
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #1faa1ac3
 def _visit(log_eta, latent, theta, x, t, rng, size=1.0):
     "Propose a fresh record, or for size < 1 one nearby, in place of each in turn, changing x and t in place; the fraction accepted in each chain (C,)."
-    x_new = np.asarray(latent.records(theta, rng) if size == 1 else latent.nearby(theta, x, size, rng), float)
+    x_new = np.asarray(
+        latent.records(theta, rng) if size == 1 else latent.nearby(theta, x, size, rng), float
+    )
     t_new = np.asarray(latent.contributions(x_new), float)
     steps = np.ascontiguousarray((t_new - t).swapaxes(0, 1))
     log_u = np.log(rng.random(steps.shape[:2]))
@@ -68,12 +71,19 @@ def _move(log_eta, latent, walk, theta, x, t, moves, rng):
     for _ in range(moves):
         theta_new = walk.step(theta, rng)
         log_prior = latent.log_prior(theta_new)
-        theta_new = np.where((log_prior > -np.inf)[:, None], theta_new, theta)   # nothing is carried to an impossible theta
+        theta_new = np.where(
+            (log_prior > -np.inf)[:, None], theta_new, theta
+        )  # nothing is carried to an impossible theta
         x_new = np.asarray(latent.carry(theta, x, theta_new, rng), float)
         t_new = np.asarray(latent.contributions(x_new), float)
         log_p_new = log_prior + log_eta(t_new.sum(axis=1))
         moved = np.log(rng.random(len(theta))) < log_p_new - log_p
-        theta[moved], x[moved], t[moved], log_p[moved] = theta_new[moved], x_new[moved], t_new[moved], log_p_new[moved]
+        theta[moved], x[moved], t[moved], log_p[moved] = (
+            theta_new[moved],
+            x_new[moved],
+            t_new[moved],
+            log_p_new[moved],
+        )
         accepted += moved / moves
     return accepted
 
@@ -81,6 +91,7 @@ def _move(log_eta, latent, walk, theta, x, t, moves, rng):
 @dataclass(frozen=True)
 class _Walk:
     "Normal steps of parameters (C, d), with covariance exp(2 log_length) · cov."
+
     mean: np.ndarray
     cov: np.ndarray
     log_length: float = 0.0
@@ -93,8 +104,11 @@ class _Walk:
     def learn(self, theta, moved, gain):
         "The walk after one more sweep, from where the chains are and the fraction of them that moved (Robbins and Monro 1951)."
         e = theta - self.mean
-        return _Walk(self.mean + gain * e.mean(axis=0), self.cov + gain * (e.T @ e / len(e) - self.cov),
-                     self.log_length + gain * (moved - 0.3))
+        return _Walk(
+            self.mean + gain * e.mean(axis=0),
+            self.cov + gain * (e.T @ e / len(e) - self.cov),
+            self.log_length + gain * (moved - 0.3),
+        )
 
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #b28969f0
 def _sweep(log_eta, latent, walk, theta, x, t, moves, rng, visit):
@@ -118,7 +132,9 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_vis
     first = np.asarray(latent.start(256, rng), float)
     walk = _Walk(first.mean(axis=0), np.atleast_2d(np.cov(first.T)))
     kept, rates, log_size = np.empty((chains, sweeps // thin, theta.shape[1])), np.zeros(3), 0.0
-    with np.errstate(invalid="ignore"):  # -inf less -inf: an impossible start stays until a possible record comes
+    with np.errstate(
+        invalid="ignore"
+    ):  # -inf less -inf: an impossible start stays until a possible record comes
         for sweep in range(-warmup, sweeps):
             near = sweep % 2 == 1 and hasattr(latent, "nearby")
             turn = partial(visit, size=math.exp(log_size)) if near else visit
@@ -135,33 +151,53 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_vis
                     kept[:, sweep // thin] = theta
     stuck = release.mechanism.log_prob(release.s_dp, t.sum(axis=1)) == -np.inf
     if stuck.any():
-        raise ValueError(f"{stuck.sum()} of {chains} chains never came to records that could have led to the release: the model or its prior excludes "
-                         "the data, or a longer warmup is needed")
+        raise ValueError(
+            f"{stuck.sum()} of {chains} chains never came to records that could have led to the release: the model or its prior excludes "
+            "the data, or a longer warmup is needed"
+        )
     if not np.isfinite(kept).all():
-        raise ValueError("the chains hold parameters that are not finite: check the latent model's update, carry and records")
+        raise ValueError(
+            "the chains hold parameters that are not finite: check the latent model's update, carry and records"
+        )
     near = sweeps // 2 if hasattr(latent, "nearby") else 0
     return kept, np.array([*rates / (sweeps - near, sweeps, max(near, 1)), math.exp(log_size)])
 
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #9ad011b5
 def _check_contributions(release, x, t):
     if t.ndim != 3 or t.shape[:2] != x.shape[:2] or t.shape[2] != release.s_dp.size:
-        raise ValueError(f"contributions must map records {x.shape} to shape ({x.shape[0]}, {x.shape[1]}, {release.s_dp.size}), "
-                         f"one value for each of the release's {release.s_dp.size}, not {t.shape}")
+        raise ValueError(
+            f"contributions must map records {x.shape} to shape ({x.shape[0]}, {x.shape[1]}, {release.s_dp.size}), "
+            f"one value for each of the release's {release.s_dp.size}, not {t.shape}"
+        )
 
 
 def _check_moves(latent, moves):
     "How many moves a sweep makes: none for a model that cannot carry its records."
     offered = [hasattr(latent, name) for name in ("carry", "log_prior")]
     if any(offered) and not all(offered):
-        raise ValueError("a latent model offers carry and log_prior together, or neither: with one of them nothing can move")
+        raise ValueError(
+            "a latent model offers carry and log_prior together, or neither: with one of them nothing can move"
+        )
     return int(moves) if all(offered) else 0
 
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #fa6f0e1b
 GROUP = 64  # chains that run side by side in one task; fixed, so that results depend on no executor
 
 
-def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: np.random.Generator, chains: int = 64,
-            warmup: int = 500, thin: int = 1, moves: int = 8, executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+def da_mcmc(
+    release: Release,
+    latent_model: LatentRecords,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    chains: int = 64,
+    warmup: int = 500,
+    thin: int = 1,
+    moves: int = 8,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """Draws from the exact posterior by data-augmentation MCMC: parameters and confidential records in turn.
 
     draws: in all, over the chains (rounded up to whole sweeps of each). latent_model: see `LatentRecords`. warmup: sweeps that
@@ -172,26 +208,61 @@ def da_mcmc(release: Release, latent_model: LatentRecords, *, draws: int, rng: n
     ValueError for bad arguments. Source: Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves: Yu and Meng (2011).
     """
     check_release(release)
-    for name, value in dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves).items():
+    for name, value in dict(
+        draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves
+    ).items():
         whole_number(name, value, 0 if name in ("warmup", "moves") else 1)
     if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which data augmentation needs")
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), which data augmentation needs"
+        )
     sweeps, moves = math.ceil(draws / chains) * thin, _check_moves(latent_model, moves)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
-    saved = Checkpoint(checkpoint, dict(method="da_mcmc", version=2, s_dp=release.s_dp.tolist(), mechanism=release.mechanism, chains=chains,
-                                        sweeps=sweeps, warmup=warmup, thin=thin, moves=moves, seed=seed_state(rng)))
-    done = saved.load() or dict(theta=np.empty((0, sweeps // thin, len(latent_model.names))), rates=np.empty((0, 4)))
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            method="da_mcmc",
+            version=2,
+            s_dp=release.s_dp.tolist(),
+            mechanism=release.mechanism,
+            chains=chains,
+            sweeps=sweeps,
+            warmup=warmup,
+            thin=thin,
+            moves=moves,
+            seed=seed_state(rng),
+        ),
+    )
+    done = saved.load() or dict(
+        theta=np.empty((0, sweeps // thin, len(latent_model.names))), rates=np.empty((0, 4))
+    )
     theta, rates = [done["theta"]], list(done["rates"])
-    tasks = ((release, latent_model, k, sweeps, warmup, thin, moves, child) for k, child in zip(sizes, rng.spawn(len(sizes))))
-    tasks = list(tasks)[len(rates):]
-    bar = tqdm(total=len(sizes), initial=len(rates), desc="data augmentation", unit=" groups", delay=2.0, disable=not progress, leave=False)
+    tasks = (
+        (release, latent_model, k, sweeps, warmup, thin, moves, child)
+        for k, child in zip(sizes, rng.spawn(len(sizes)))
+    )
+    tasks = list(tasks)[len(rates) :]
+    bar = tqdm(
+        total=len(sizes),
+        initial=len(rates),
+        desc="data augmentation",
+        unit=" groups",
+        delay=2.0,
+        disable=not progress,
+        leave=False,
+    )
     with bar:
         for new, rate in in_order(executor, _group, iter(tasks)):
             theta.append(new), rates.append(rate)
             saved.save(theta=np.concatenate(theta), rates=np.array(rates))
             bar.update(1)
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
-    about |= dict(zip(("acceptance", "moved", "near", "size"), np.average(rates, axis=0, weights=sizes).tolist()))
+    about |= dict(
+        zip(
+            ("acceptance", "moved", "near", "size"),
+            np.average(rates, axis=0, weights=sizes).tolist(),
+        )
+    )
     return _posterior(np.concatenate(theta), latent_model.names, about)
 
 # %% ../../nbs/analyst/34_da_mcmc.ipynb #3e8c9732
@@ -205,7 +276,9 @@ def _rhat(theta):
 def _posterior(theta, names, about):
     rhat = _rhat(theta)
     if np.nanmax(rhat, initial=0) > 1.01:
-        warnings.warn(f"R-hat is {np.nanmax(rhat):.3f}, above 1.01: the chains have not mixed; ask for more draws or a longer warmup",
-                      stacklevel=3)
+        warnings.warn(
+            f"R-hat is {np.nanmax(rhat):.3f}, above 1.01: the chains have not mixed; ask for more draws or a longer warmup",
+            stacklevel=3,
+        )
     info = dict(method="data augmentation", **about, rhat=rhat.tolist())
     return Posterior(theta.reshape(-1, theta.shape[2]), None, names, info)

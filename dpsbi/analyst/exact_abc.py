@@ -15,7 +15,17 @@ import numpy as np
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import MAX_BATCH, Checkpoint, Model, about_prior, check_release, in_order, mechanism_log_prob, query_values, seed_state
+from dpsbi.model import (
+    MAX_BATCH,
+    Checkpoint,
+    Model,
+    about_prior,
+    check_release,
+    in_order,
+    mechanism_log_prob,
+    query_values,
+    seed_state,
+)
 from ..posterior import Posterior
 from ..privacy import whole_number
 
@@ -29,10 +39,14 @@ def _accept(log_ratio, control, rng):
 def _batch(model, release, proposal, size, log_bound, control, rng):
     "One batch: accepted theta, log weights less the bound, and how many simulations failed."
     theta = np.asarray(proposal.sample(size, rng), float)
-    s = query_values(model, release.query, theta, rng, release.s_dp.size + (release.query.smoothness is not None))
+    s = query_values(
+        model, release.query, theta, rng, release.s_dp.size + (release.query.smoothness is not None)
+    )
     log_ratio = mechanism_log_prob(release, s) - log_bound
     if log_ratio.max(initial=-np.inf) > 1e-9:
-        raise ValueError(f"the mechanism's density exceeds its own log_prob_max by {log_ratio.max():.3g}; rejection would be wrong")
+        raise ValueError(
+            f"the mechanism's density exceeds its own log_prob_max by {log_ratio.max():.3g}; rejection would be wrong"
+        )
     kept, log_weights = _accept(log_ratio, control, rng)
     theta = theta[kept]
     if proposal is not model.prior:
@@ -57,19 +71,35 @@ def _tasks(model, release, proposal, log_bound, control, draws, rng, first):
 
 def _log_bound(release):
     if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs")
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs"
+        )
     bound = float(release.mechanism.log_prob_max(release.s_dp))
     if bound == math.inf:
-        raise ValueError("the mechanism's density has no bound, so nothing can be rejected exactly: use importance(), "
-                         "or give the smooth mechanism the smallest sensitivity that a data set can have, floor=…")
+        raise ValueError(
+            "the mechanism's density has no bound, so nothing can be rejected exactly: use importance(), "
+            "or give the smooth mechanism the smallest sensitivity that a data set can have, floor=…"
+        )
     if bound == -math.inf:
-        raise ValueError("the mechanism could not have released this s_dp from any data (is it off the mechanism's grid or range?)")
+        raise ValueError(
+            "the mechanism could not have released this s_dp from any data (is it off the mechanism's grid or range?)"
+        )
     return bound
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #bc10bf6e
-def exact_abc(release: Release, model: Model, *, draws: int, rng: np.random.Generator, proposal=None, control: float = 1.0,
-              max_simulations: int | None = None, executor: Executor | None = None, progress: bool = True,
-              checkpoint=None) -> Posterior:
+def exact_abc(
+    release: Release,
+    model: Model,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    proposal=None,
+    control: float = 1.0,
+    max_simulations: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """Independent draws from the exact posterior, by rejection with the mechanism's density (Gong 2019, Algorithm 1).
 
     draws: accepted draws wanted. proposal: an object with sample(n, rng) -> (n, d) and log_prob(theta) -> (n,), positive where
@@ -85,31 +115,85 @@ def exact_abc(release: Release, model: Model, *, draws: int, rng: np.random.Gene
     if not 0 < control <= 1:
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior
-    saved = Checkpoint(checkpoint, dict(method="exact_abc", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, draws=draws,
-                                        control=control, prior=about_prior(model.prior), seed=seed_state(rng)))
-    run = _run(saved, model, release, proposal, log_bound, control, draws, max_simulations, rng.spawn(1)[0], executor, progress)
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            method="exact_abc",
+            s_dp=release.s_dp.tolist(),
+            mechanism=release.mechanism,
+            draws=draws,
+            control=control,
+            prior=about_prior(model.prior),
+            seed=seed_state(rng),
+        ),
+    )
+    run = _run(
+        saved,
+        model,
+        release,
+        proposal,
+        log_bound,
+        control,
+        draws,
+        max_simulations,
+        rng.spawn(1)[0],
+        executor,
+        progress,
+    )
     theta, log_weights, simulations, failed = run
-    return _posterior(theta, log_weights, simulations, failed, draws, log_bound, control, proposal, model)
+    return _posterior(
+        theta, log_weights, simulations, failed, draws, log_bound, control, proposal, model
+    )
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4b941d36
-def _run(saved, model, release, proposal, log_bound, control, draws, limit, rng, executor, progress):
+def _run(
+    saved, model, release, proposal, log_bound, control, draws, limit, rng, executor, progress
+):
     "Batches until enough draws are accepted; saves what it has about every ten seconds."
-    done = saved.load() or dict(theta=np.empty((0, model.prior.dim)), log_weights=np.empty(0), counts=np.zeros(3, int))
+    done = saved.load() or dict(
+        theta=np.empty((0, model.prior.dim)), log_weights=np.empty(0), counts=np.zeros(3, int)
+    )
     theta, log_weights = [done["theta"]], [done["log_weights"]]
     batches, simulations, failed = map(int, done["counts"])
     accepted, last = len(done["theta"]), time.monotonic()
-    stream = in_order(executor, _batch, _tasks(model, release, proposal, log_bound, control, draws, rng, batches))
-    with tqdm(total=draws, initial=accepted, desc="exact ABC", unit=" draws", delay=2.0, disable=not progress, leave=False) as bar:
+    stream = in_order(
+        executor, _batch, _tasks(model, release, proposal, log_bound, control, draws, rng, batches)
+    )
+    with tqdm(
+        total=draws,
+        initial=accepted,
+        desc="exact ABC",
+        unit=" draws",
+        delay=2.0,
+        disable=not progress,
+        leave=False,
+    ) as bar:
         for size, (new_theta, new_weights, bad) in zip(_skip(_sizes(draws), batches), stream):
             theta.append(new_theta), log_weights.append(new_weights)
-            batches, simulations, failed, accepted = batches + 1, simulations + size, failed + bad, accepted + len(new_theta)
-            bar.set_postfix_str(f"{simulations:,} simulations", refresh=False), bar.update(len(new_theta))
-            hopeless = simulations >= 10**6 and simulations > 10_000 * accepted if limit is None else simulations >= limit
+            batches, simulations, failed, accepted = (
+                batches + 1,
+                simulations + size,
+                failed + bad,
+                accepted + len(new_theta),
+            )
+            (
+                bar.set_postfix_str(f"{simulations:,} simulations", refresh=False),
+                bar.update(len(new_theta)),
+            )
+            hopeless = (
+                simulations >= 10**6 and simulations > 10_000 * accepted
+                if limit is None
+                else simulations >= limit
+            )
             if accepted >= draws or hopeless:
                 break
             if time.monotonic() - last > 10:
                 theta, log_weights = [np.concatenate(theta)], [np.concatenate(log_weights)]
-                saved.save(theta=theta[0], log_weights=log_weights[0], counts=np.array([batches, simulations, failed]))
+                saved.save(
+                    theta=theta[0],
+                    log_weights=log_weights[0],
+                    counts=np.array([batches, simulations, failed]),
+                )
                 last = time.monotonic()
     stream.close()
     return np.concatenate(theta), np.concatenate(log_weights), simulations, failed
@@ -123,15 +207,32 @@ def _skip(iterator, count):
 # %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e
 def _posterior(theta, log_weights, simulations, failed, draws, log_bound, control, proposal, model):
     if len(theta) == 0:
-        raise ValueError(f"none of {simulations:,} simulations was accepted: the model can hardly have produced this release. Check the "
-                         "prior and the query, or use importance(), which adapts its proposal"
-                         + (f"; {failed:,} simulations were not finite" if failed else ""))
+        raise ValueError(
+            f"none of {simulations:,} simulations was accepted: the model can hardly have produced this release. Check the "
+            "prior and the query, or use importance(), which adapts its proposal"
+            + (f"; {failed:,} simulations were not finite" if failed else "")
+        )
     if len(theta) < draws:
-        warnings.warn(f"only {len(theta):,} of {draws:,} draws were accepted within {simulations:,} simulations; they are exact, but fewer", stacklevel=3)
+        warnings.warn(
+            f"only {len(theta):,} of {draws:,} draws were accepted within {simulations:,} simulations; they are exact, but fewer",
+            stacklevel=3,
+        )
     if failed > 0.01 * simulations:
-        warnings.warn(f"{failed:,} of {simulations:,} simulations were not finite; they count as data that cannot have been released", stacklevel=3)
+        warnings.warn(
+            f"{failed:,} of {simulations:,} simulations were not finite; they count as data that cannot have been released",
+            stacklevel=3,
+        )
     mean_weight = np.exp(log_weights).sum() / simulations
-    info = dict(method="exact ABC", simulations=simulations, failed=failed, acceptance=len(theta) / simulations, control=control,
-                log_evidence=log_bound + math.log(mean_weight) if mean_weight > 0 else -math.inf, complete=len(theta) >= draws)
+    info = dict(
+        method="exact ABC",
+        simulations=simulations,
+        failed=failed,
+        acceptance=len(theta) / simulations,
+        control=control,
+        log_evidence=log_bound + math.log(mean_weight) if mean_weight > 0 else -math.inf,
+        complete=len(theta) >= draws,
+    )
     weighted = control < 1 or proposal is not model.prior
-    return Posterior(theta[:draws], log_weights[:draws] if weighted else None, model.prior.names, info)
+    return Posterior(
+        theta[:draws], log_weights[:draws] if weighted else None, model.prior.names, info
+    )

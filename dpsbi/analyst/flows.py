@@ -32,6 +32,7 @@ from ..privacy import read_arrays, write_atomically
 @dataclass(frozen=True)
 class Shape:
     "The size of a flow: coupling layers, units and residual blocks of each network, bins of each spline, and where its tails begin."
+
     layers: int = 3
     hidden: int = 32
     blocks: int = 1
@@ -46,7 +47,9 @@ def _shape(preset) -> Shape:
     if isinstance(preset, Shape):
         return preset
     if preset not in PRESETS:
-        raise ValueError(f"the flow must be one of {', '.join(PRESETS)}, or a Shape, not {preset!r}")
+        raise ValueError(
+            f"the flow must be one of {', '.join(PRESETS)}, or a Shape, not {preset!r}"
+        )
     return PRESETS[preset]
 
 # %% ../../nbs/analyst/37_flows.ipynb #24d3acea
@@ -55,13 +58,27 @@ class _Spline(PiecewiseRationalQuadraticCouplingTransform):
 
     def _piecewise_cdf(self, inputs, transform_params, inverse=False):
         if not (torch.isfinite(transform_params).all() and torch.isfinite(inputs).all()):
-            return inputs * torch.nan, inputs * torch.nan                     # nflows would stop at a wrong index instead
+            return (
+                inputs * torch.nan,
+                inputs * torch.nan,
+            )  # nflows would stop at a wrong index instead
         k, bound, shrink = self.num_bins, self.tail_bound, self.transform_net.hidden_features**-0.5
         widths, heights, slopes = transform_params.split([k, k, k - 1], dim=-1)
-        one = math.log(math.expm1(1 - self.min_derivative))                   # softplus of it, plus the least slope, is 1
+        one = math.log(
+            math.expm1(1 - self.min_derivative)
+        )  # softplus of it, plus the least slope, is 1
         slopes = torch.nn.functional.pad(slopes, (1, 1)) + one
-        y, log_det = rational_quadratic_spline(inputs.clamp(-bound, bound), widths * shrink, heights * shrink, slopes, inverse=inverse,
-                                               left=-bound, right=bound, bottom=-bound, top=bound)
+        y, log_det = rational_quadratic_spline(
+            inputs.clamp(-bound, bound),
+            widths * shrink,
+            heights * shrink,
+            slopes,
+            inverse=inverse,
+            left=-bound,
+            right=bound,
+            bottom=-bound,
+            top=bound,
+        )
         inside = inputs.abs() <= bound
         return torch.where(inside, y, inputs), torch.where(inside, log_det, 0.0)
 
@@ -70,7 +87,7 @@ def _masks(dim: int, layers: int, rng) -> list[list[int]]:
     "For each layer, 1 where a coordinate is transformed: random halves, then their complements."
     masks = []
     for k in range(layers):
-        chosen = np.isin(np.arange(dim), rng.permutation(dim)[:(dim + 1) // 2])
+        chosen = np.isin(np.arange(dim), rng.permutation(dim)[: (dim + 1) // 2])
         masks.append(chosen if k % 2 == 0 or dim == 1 else ~np.array(masks[-1], bool))
     return [np.asarray(m, int).tolist() for m in masks]
 
@@ -80,9 +97,15 @@ def _splines(dim: int, context: int, shape: Shape, seed: int) -> CompositeTransf
     rng = np.random.default_rng(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**62)))
-        net = lambda i, o: ResidualNet(i, o, shape.hidden, context_features=context, num_blocks=shape.blocks)
-        layers = CompositeTransform([_Spline(mask, net, num_bins=shape.bins, tails="linear", tail_bound=shape.tail_bound)
-                                     for mask in _masks(dim, shape.layers, rng)])
+        net = lambda i, o: ResidualNet(
+            i, o, shape.hidden, context_features=context, num_blocks=shape.blocks
+        )
+        layers = CompositeTransform(
+            [
+                _Spline(mask, net, num_bins=shape.bins, tails="linear", tail_bound=shape.tail_bound)
+                for mask in _masks(dim, shape.layers, rng)
+            ]
+        )
         for name, p in layers.named_parameters():
             if "final_layer" in name:
                 torch.nn.init.uniform_(p, -1e-3, 1e-3)
@@ -100,6 +123,7 @@ class Scaling:
     middle, spread (d,): units of x. intercept (d,), slope (k, d), or (k + k(k + 1)/2, d) with squares and products: its regression on u.
     factor (d, d): Cholesky factor of the residuals' covariance.
     """
+
     origin: np.ndarray
     bend: np.ndarray
     centre: np.ndarray
@@ -146,7 +170,7 @@ def _bends(c, w, noise, gain=0.05) -> tuple[np.ndarray, np.ndarray]:
         for o in (0.0, np.median(x)):
             gentle = 0.25 / max(np.median(np.abs(x - o)), noise[j], 1e-300)
             for b in gentle * 2.0 ** np.arange(13):
-                if b * noise[j] > 0.5:                                        # within the noise contexts stay straight
+                if b * noise[j] > 0.5:  # within the noise contexts stay straight
                     break
                 value = _normality(bent(x, o, b), w) - 0.5 * (w @ np.log1p((b * (x - o)) ** 2))
                 if value > best:
@@ -166,33 +190,57 @@ def _regression(a, y, w, spent=0.0):
     "Intercept, slope and the Cholesky factor of the residuals' covariance, of y (n, d), with mean zero, on a (n, k), by ridge regression; spent: degrees of freedom per point."
     centre = w @ a
     a = a - centre
-    slope = np.linalg.solve((w[:, None] * a).T @ a + 1e-3 * np.eye(a.shape[1]), (w[:, None] * a).T @ y)
+    slope = np.linalg.solve(
+        (w[:, None] * a).T @ a + 1e-3 * np.eye(a.shape[1]), (w[:, None] * a).T @ y
+    )
     left = y - a @ slope
-    return -centre @ slope, slope, np.linalg.cholesky((w[:, None] * left).T @ left / (1 - spent) + 1e-6 * np.eye(y.shape[1]))
+    return (
+        -centre @ slope,
+        slope,
+        np.linalg.cholesky((w[:, None] * left).T @ left / (1 - spent) + 1e-6 * np.eye(y.shape[1])),
+    )
 
 # %% ../../nbs/analyst/37_flows.ipynb #88e9ccf4
-CURVED = 0.2    # nats by which squares and products must narrow the residuals
+CURVED = 0.2  # nats by which squares and products must narrow the residuals
 
 
-def fit_scaling(x: np.ndarray, context: np.ndarray, weights: np.ndarray | None = None, noise: np.ndarray | None = None) -> Scaling:
+def fit_scaling(
+    x: np.ndarray,
+    context: np.ndarray,
+    weights: np.ndarray | None = None,
+    noise: np.ndarray | None = None,
+) -> Scaling:
     """The Scaling of weighted pairs x (n, d), context (n, r); directions in which contexts do not vary are dropped.
 
     noise (r,): width of the noise in the contexts; if given, contexts may be bent, and the regression have squares and products, where that pays.
     """
     w = np.full(len(x), 1.0) if weights is None else np.asarray(weights, float)
     w = w / w.sum()
-    origin, bend = _bends(context, w, noise) if noise is not None else (np.zeros(context.shape[1]), np.zeros(context.shape[1]))
+    origin, bend = (
+        _bends(context, w, noise)
+        if noise is not None
+        else (np.zeros(context.shape[1]), np.zeros(context.shape[1]))
+    )
     context = bent(context, origin, bend)
     centre, sd = w @ context, np.sqrt(w @ (context - w @ context) ** 2)
     unit = np.where(sd > 0, sd, 1.0)
-    values, vectors = np.linalg.eigh(((context - centre) / unit * w[:, None]).T @ ((context - centre) / unit))
+    values, vectors = np.linalg.eigh(
+        ((context - centre) / unit * w[:, None]).T @ ((context - centre) / unit)
+    )
     keep = values > 1e-10 * max(values.max(), 1e-300)
     if not keep.any():
-        keep[-1], values = True, np.ones_like(values)                         # a constant context: one feature, always zero
+        keep[-1], values = (
+            True,
+            np.ones_like(values),
+        )  # a constant context: one feature, always zero
     whiten = vectors[:, keep] / np.sqrt(values[keep]) / unit[:, None]
     u = REACH * np.tanh((context - centre) @ whiten / REACH)
     middle, spread = w @ x, np.maximum(np.sqrt(w @ (x - w @ x) ** 2), 1e-12)
-    y, found, rows = (x - middle) / spread, _regression(u, (x - middle) / spread, w), u.shape[1] * (u.shape[1] + 3) // 2
+    y, found, rows = (
+        (x - middle) / spread,
+        _regression(u, (x - middle) / spread, w),
+        u.shape[1] * (u.shape[1] + 3) // 2,
+    )
     if noise is not None and 3 * rows < 1 / (w @ w):
         more = _regression(_lift(u, rows), y, w, rows * (w @ w))
         found = more if 2 * np.log(np.diag(found[2]) / np.diag(more[2])).sum() > CURVED else found
@@ -205,14 +253,27 @@ class _Net(torch.nn.Module):
     def __init__(self, scaling: Scaling, shape: Shape, seed: int, dtype=torch.float32):
         super().__init__()
         self.splines = _splines(len(scaling.middle), scaling.whiten.shape[1], shape, seed).to(dtype)
-        for name, value in dict(intercept=scaling.intercept, slope=scaling.slope, inverse_factor=np.linalg.inv(scaling.factor)).items():
-            self.register_buffer(name, torch.tensor(np.ascontiguousarray(value), dtype=dtype), persistent=False)
+        for name, value in dict(
+            intercept=scaling.intercept,
+            slope=scaling.slope,
+            inverse_factor=np.linalg.inv(scaling.factor),
+        ).items():
+            self.register_buffer(
+                name, torch.tensor(np.ascontiguousarray(value), dtype=dtype), persistent=False
+            )
         self.log_det = -float(np.log(np.diag(scaling.factor)).sum() + np.log(scaling.spread).sum())
 
     def log_prob(self, y, u, inflate=1.0):
         "log q(x | c), (n,), for y = scaling.units(x) (n, d), u = scaling.features(c) (n, k)."
-        e, log_det = self.splines((y - self.intercept - _lift(u, len(self.slope)) @ self.slope) @ self.inverse_factor.T, u)
-        return log_det + self.log_det - 0.5 * (e * e).sum(-1) / inflate**2 - e.shape[1] * math.log(inflate * math.sqrt(2 * math.pi))
+        e, log_det = self.splines(
+            (y - self.intercept - _lift(u, len(self.slope)) @ self.slope) @ self.inverse_factor.T, u
+        )
+        return (
+            log_det
+            + self.log_det
+            - 0.5 * (e * e).sum(-1) / inflate**2
+            - e.shape[1] * math.log(inflate * math.sqrt(2 * math.pi))
+        )
 
 # %% ../../nbs/analyst/37_flows.ipynb #1f6f1171
 @contextlib.contextmanager
@@ -228,10 +289,12 @@ def _threads(n: int):
 
 def on_one_thread(f):
     "f, with NumPy's and torch's sums on one thread: in one order, so that a seed fixes them to the last bit on machines of any number of cores."
+
     @functools.wraps(f)
     def single(*args, **kwargs):
         with threadpool_limits(1), _threads(1):
             return f(*args, **kwargs)
+
     return single
 
 
@@ -241,15 +304,20 @@ def _inverse(splines, e, u, tries=5):
         return splines.inverse(e, u)[0]
     except AssertionError:
         if len(e) > 1:
-            return torch.cat([_inverse(splines, *half) for half in zip(e.tensor_split(2), u.tensor_split(2))])
+            return torch.cat(
+                [_inverse(splines, *half) for half in zip(e.tensor_split(2), u.tensor_split(2))]
+            )
         if tries == 0:
-            raise FloatingPointError("a spline of this flow cannot be inverted: its weights are not finite, or were not trained")
+            raise FloatingPointError(
+                "a spline of this flow cannot be inverted: its weights are not finite, or were not trained"
+            )
         return _inverse(splines, e * (1 + 1e-9) + 1e-9, u, tries - 1)
 
 # %% ../../nbs/analyst/37_flows.ipynb #129ca60d
 @dataclass(frozen=True, eq=False)
 class ConditionalFlow:
     "A conditional density q(x | context) of x (d,) given a context (r,): arrays only. Made by `fit`."
+
     shape: Shape
     scaling: Scaling
     weights: dict[str, np.ndarray]
@@ -271,7 +339,7 @@ class ConditionalFlow:
         inflate: standard deviation of the normal noise that is mapped; above 1, a wider density of the same shape, for proposals.
         """
         x, u = self._inputs(x, context)
-        if len(x) == 0:                                                       # nflows cannot take no rows
+        if len(x) == 0:  # nflows cannot take no rows
             return np.empty(0)
         with torch.no_grad(), _threads(1):
             return self._net.log_prob(torch.as_tensor(self.scaling.units(x)), u, inflate).numpy()
@@ -292,14 +360,22 @@ class ConditionalFlow:
         if x.ndim != 2 or x.shape[1] != self.dim:
             raise ValueError(f"x must have shape (n, {self.dim}), not {x.shape}")
         if context.shape not in ((r,), (len(x), r)):
-            raise ValueError(f"the context must have shape ({r},), or ({len(x)}, {r}) for one per row, not {context.shape}")
+            raise ValueError(
+                f"the context must have shape ({r},), or ({len(x)}, {r}) for one per row, not {context.shape}"
+            )
         u = self.scaling.features(context)
         return x, torch.as_tensor(np.array(np.broadcast_to(u, (len(x), u.shape[-1]))))
 
     def arrays(self) -> dict[str, np.ndarray]:
         "Everything as plain arrays, by name: `ConditionalFlow.from_arrays` undoes it."
-        about = np.array(json.dumps(dict(format="dpsbi.ConditionalFlow", version=2, shape=asdict(self.shape))))
-        return {"about": about} | {f"scaling.{k}": v for k, v in vars(self.scaling).items()} | {f"net.{k}": v for k, v in self.weights.items()}
+        about = np.array(
+            json.dumps(dict(format="dpsbi.ConditionalFlow", version=2, shape=asdict(self.shape)))
+        )
+        return (
+            {"about": about}
+            | {f"scaling.{k}": v for k, v in vars(self.scaling).items()}
+            | {f"net.{k}": v for k, v in self.weights.items()}
+        )
 
     @classmethod
     def from_arrays(cls, arrays) -> "ConditionalFlow":
@@ -308,16 +384,27 @@ class ConditionalFlow:
             about = json.loads(str(arrays["about"]))
             if (about["format"], about["version"]) != ("dpsbi.ConditionalFlow", 2):
                 raise ValueError(f"format {about['format']!r}, version {about['version']!r}")
-            part = lambda prefix: {k.removeprefix(prefix): np.asarray(v) for k, v in arrays.items() if k.startswith(prefix)}
+            part = lambda prefix: {
+                k.removeprefix(prefix): np.asarray(v)
+                for k, v in arrays.items()
+                if k.startswith(prefix)
+            }
             if not all(0 < size <= 4096 for size in about["shape"].values()):
                 raise ValueError(f"its shape is {about['shape']}")
             flow = cls(Shape(**about["shape"]), Scaling(**part("scaling.")), part("net."))
-            if not all(np.isfinite(array).all() for array in (*vars(flow.scaling).values(), *flow.weights.values())):
+            if not all(
+                np.isfinite(array).all()
+                for array in (*vars(flow.scaling).values(), *flow.weights.values())
+            ):
                 raise ValueError("its numbers are not finite")
-            flow.log_prob(np.zeros((1, flow.dim)), np.zeros(len(flow.scaling.centre)))      # shapes that do not fit
+            flow.log_prob(
+                np.zeros((1, flow.dim)), np.zeros(len(flow.scaling.centre))
+            )  # shapes that do not fit
             return flow
         except Exception as error:
-            raise ValueError(f"these are not the arrays of a flow that this version can read ({type(error).__name__}: {error})") from error
+            raise ValueError(
+                f"these are not the arrays of a flow that this version can read ({type(error).__name__}: {error})"
+            ) from error
 
     def save(self, path) -> None:
         "Write the arrays to one .npz file, atomically."
@@ -332,12 +419,15 @@ class ConditionalFlow:
         try:
             return cls.from_arrays(read_arrays(data))
         except Exception as error:  # whatever a hostile file may provoke, it is refused in one way
-            raise ValueError(f"{path} is not a flow that this version can read ({type(error).__name__}: {error})") from error
+            raise ValueError(
+                f"{path} is not a flow that this version can read ({type(error).__name__}: {error})"
+            ) from error
 
 # %% ../../nbs/analyst/37_flows.ipynb #a341c91a
 @dataclass(frozen=True, eq=False)
 class Fitted:
     "A trained flow, and the losses on the way: steps (k,), training (k,) and held-out (k,) loss, in nats; restarts: how often it diverged."
+
     flow: ConditionalFlow
     steps: np.ndarray
     training: np.ndarray
@@ -364,9 +454,13 @@ def _unpack(pairs, scaling, device):
     x, context, *w = (np.asarray(a, float) for a in pairs)
     w = w[0] if w else np.ones(len(x))
     if not (len(x) == len(context) == len(w)) or x.ndim != 2 or context.ndim != 2 or w.ndim != 1:
-        raise ValueError(f"pairs must be x (n, d), context (n, r) and, if any, weights (n,), not {x.shape}, {context.shape}, {w.shape}")
+        raise ValueError(
+            f"pairs must be x (n, d), context (n, r) and, if any, weights (n,), not {x.shape}, {context.shape}, {w.shape}"
+        )
     arrays = scaling.units(x), scaling.features(context), w
-    return [torch.as_tensor(np.ascontiguousarray(a), dtype=torch.float32, device=device) for a in arrays]
+    return [
+        torch.as_tensor(np.ascontiguousarray(a), dtype=torch.float32, device=device) for a in arrays
+    ]
 
 
 def _minibatches(draw, scaling, size, device, rng):
@@ -374,13 +468,14 @@ def _minibatches(draw, scaling, size, device, rng):
     while True:
         y, u, w = _unpack(draw(rng), scaling, device)
         order = torch.as_tensor(rng.permutation(len(y)), device=device)
-        for chunk in order.split(size)[:max(1, len(y) // size)]:
+        for chunk in order.split(size)[: max(1, len(y) // size)]:
             yield y[chunk], u[chunk], w[chunk]
 
 # %% ../../nbs/analyst/37_flows.ipynb #d62c2d0c
 @dataclass
 class _Training:
     "The state of one run: a network, its running average, the optimiser, and the best weights yet."
+
     net: _Net
     loss: Callable
     rate: float
@@ -388,7 +483,11 @@ class _Training:
     steps: int
 
     def __post_init__(self):
-        self.average, self.best, self.done = copy.deepcopy(self.net).requires_grad_(False), np.inf, 0
+        self.average, self.best, self.done = (
+            copy.deepcopy(self.net).requires_grad_(False),
+            np.inf,
+            0,
+        )
         self.keep(np.inf)
         self.restart(self.rate)
 
@@ -396,11 +495,17 @@ class _Training:
         "The best weights again, and a fresh optimiser with this step size."
         self.net.load_state_dict(self.kept), self.average.load_state_dict(self.kept)
         self.rate, self.since = rate, 0
-        self.adam = torch.optim.AdamW(self.net.parameters(), lr=rate, weight_decay=self.decay, fused=True)
+        self.adam = torch.optim.AdamW(
+            self.net.parameters(), lr=rate, weight_decay=self.decay, fused=True
+        )
 
     def step(self, batch) -> float:
         for group in self.adam.param_groups:
-            group["lr"] = self.rate * min(1, (self.since + 1) / 20) * (0.501 + 0.499 * math.cos(math.pi * self.done / self.steps))
+            group["lr"] = (
+                self.rate
+                * min(1, (self.since + 1) / 20)
+                * (0.501 + 0.499 * math.cos(math.pi * self.done / self.steps))
+            )
         self.adam.zero_grad()
         value = self.loss(self.net, *batch)
         if not torch.isfinite(value):
@@ -425,12 +530,30 @@ class _Training:
         return value
 
     def keep(self, value):
-        self.best, self.kept = value, {name: v.detach().clone() for name, v in self.average.state_dict().items()}
+        self.best, self.kept = (
+            value,
+            {name: v.detach().clone() for name, v in self.average.state_dict().items()},
+        )
 
 # %% ../../nbs/analyst/37_flows.ipynb #341b7832
-def fit(draw: Callable, held_out, *, rng: np.random.Generator, flow="fast", start: ConditionalFlow | None = None, scaling: Scaling | None = None,
-        loss: Callable = negative_log_likelihood, steps: int = 500, batch: int = 256, learning_rate: float = 3e-3, patience: int | None = None,
-        decay: float = 1e-4, every: int = 25, device: str = "cpu", progress: bool = True) -> Fitted:
+def fit(
+    draw: Callable,
+    held_out,
+    *,
+    rng: np.random.Generator,
+    flow="fast",
+    start: ConditionalFlow | None = None,
+    scaling: Scaling | None = None,
+    loss: Callable = negative_log_likelihood,
+    steps: int = 500,
+    batch: int = 256,
+    learning_rate: float = 3e-3,
+    patience: int | None = None,
+    decay: float = 1e-4,
+    every: int = 25,
+    device: str = "cpu",
+    progress: bool = True,
+) -> Fitted:
     """Train a conditional flow q(x | context) on pairs that are drawn afresh.
 
     draw(rng): pairs x (n, d), context (n, r) and, if they have any, weights (n,); called whenever the last are used up. held_out:
@@ -446,13 +569,22 @@ def fit(draw: Callable, held_out, *, rng: np.random.Generator, flow="fast", star
     if start is not None:
         net.load_state_dict({name: torch.as_tensor(value) for name, value in start.weights.items()})
     held_out, trace, failures = _unpack(held_out, scaling, device), [], 0
-    with _threads(1 if device.type == "cpu" and batch <= 1024 else torch.get_num_threads()), \
-            tqdm(total=steps, desc="training", delay=2.0, disable=not progress, leave=False) as bar:
-        run, batches, stale, gentle = _Training(net.to(device), loss, learning_rate, decay, steps), _minibatches(draw, scaling, batch, device, rng), 0, False
+    with (
+        _threads(1 if device.type == "cpu" and batch <= 1024 else torch.get_num_threads()),
+        tqdm(total=steps, desc="training", delay=2.0, disable=not progress, leave=False) as bar,
+    ):
+        run, batches, stale, gentle = (
+            _Training(net.to(device), loss, learning_rate, decay, steps),
+            _minibatches(draw, scaling, batch, device, rng),
+            0,
+            False,
+        )
         try:
-            trace.append((0, math.nan, run.check(held_out)))                  # the regression alone
+            trace.append((0, math.nan, run.check(held_out)))  # the regression alone
         except _Diverged:
-            raise FloatingPointError("the held-out loss is not finite: look for NaN or infinite values among the held-out pairs") from None
+            raise FloatingPointError(
+                "the held-out loss is not finite: look for NaN or infinite values among the held-out pairs"
+            ) from None
         while run.done < steps:
             try:
                 training = run.step(next(batches))
@@ -464,8 +596,10 @@ def fit(draw: Callable, held_out, *, rng: np.random.Generator, flow="fast", star
             except _Diverged:
                 failures += 1
                 if failures > 5:
-                    raise FloatingPointError("the loss was not finite six times, at ever smaller steps: look for NaN, infinite or constant values "
-                                             "in the pairs, or give a lower learning_rate") from None
+                    raise FloatingPointError(
+                        "the loss was not finite six times, at ever smaller steps: look for NaN, infinite or constant values "
+                        "in the pairs, or give a lower learning_rate"
+                    ) from None
                 run.restart(run.rate / 2)
             if patience is not None and stale >= patience:
                 if gentle or np.argmin([value for *_, value in trace]) > 1:
@@ -479,6 +613,7 @@ def fit(draw: Callable, held_out, *, rng: np.random.Generator, flow="fast", star
 @dataclass(frozen=True, eq=False)
 class Ensemble:
     "The equal mixture of conditional flows, with their methods."
+
     flows: tuple[ConditionalFlow, ...]
 
     @property
@@ -488,7 +623,9 @@ class Ensemble:
 
     def log_prob(self, x, context, inflate: float = 1.0) -> np.ndarray:
         "Log density (n,) at x (n, d), given one context (r,) or one for each row (n, r); inflate: as a flow's."
-        return np.logaddexp.reduce([flow.log_prob(x, context, inflate) for flow in self.flows]) - math.log(len(self.flows))
+        return np.logaddexp.reduce(
+            [flow.log_prob(x, context, inflate) for flow in self.flows]
+        ) - math.log(len(self.flows))
 
     def sample(self, n: int, context, rng: np.random.Generator, inflate: float = 1.0) -> np.ndarray:
         "n draws (n, d) in random order, as evenly from each flow as n allows; the other arguments are a flow's."
@@ -497,18 +634,36 @@ class Ensemble:
         x = np.empty((n, self.dim))
         for k, flow in enumerate(self.flows):
             rows = which == k
-            x[rows] = flow.sample(int(rows.sum()), context[rows] if context.ndim == 2 else context, rng, inflate)
+            x[rows] = flow.sample(
+                int(rows.sum()), context[rows] if context.ndim == 2 else context, rng, inflate
+            )
         return x
 
     def arrays(self) -> dict[str, np.ndarray]:
         "Everything as plain arrays, by name: `Ensemble.from_arrays` undoes it."
-        return {f"{k}.{name}": value for k, flow in enumerate(self.flows) for name, value in flow.arrays().items()}
+        return {
+            f"{k}.{name}": value
+            for k, flow in enumerate(self.flows)
+            for name, value in flow.arrays().items()
+        }
 
     @classmethod
     def from_arrays(cls, arrays) -> "Ensemble":
         "The ensemble of which these are the arrays; ValueError where they are not one's."
-        count = 1 + max((int(name.split(".")[0]) for name in arrays if name.split(".")[0].isdigit()), default=-1)
+        count = 1 + max(
+            (int(name.split(".")[0]) for name in arrays if name.split(".")[0].isdigit()), default=-1
+        )
         if count == 0:
             raise ValueError("these are not the arrays of an ensemble: no flow is among them")
-        return cls(tuple(ConditionalFlow.from_arrays({name.removeprefix(f"{k}."): v for name, v in arrays.items() if name.startswith(f"{k}.")})
-                         for k in range(count)))
+        return cls(
+            tuple(
+                ConditionalFlow.from_arrays(
+                    {
+                        name.removeprefix(f"{k}."): v
+                        for name, v in arrays.items()
+                        if name.startswith(f"{k}.")
+                    }
+                )
+                for k in range(count)
+            )
+        )

@@ -17,8 +17,19 @@ from scipy import special, stats
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import (Checkpoint, Journal, Model, about_prior, about_proposal, check_generator, check_release, off_grid,
-                         seed_state, simulate, warn)
+from dpsbi.model import (
+    Checkpoint,
+    Journal,
+    Model,
+    about_prior,
+    about_proposal,
+    check_generator,
+    check_release,
+    off_grid,
+    seed_state,
+    simulate,
+    warn,
+)
 from ..posterior import BELIEVED, Posterior, kish, kurtosis, normalise, weighted_mean
 from ..privacy import whole_number
 
@@ -29,6 +40,7 @@ DEGREES = 5.0
 @dataclass(frozen=True)
 class StudentMixture:
     "A mixture of multivariate t distributions: weights (k,), means (k, d), Cholesky factors of the scale matrices (k, d, d)."
+
     weights: np.ndarray
     means: np.ndarray
     factors: np.ndarray
@@ -46,7 +58,7 @@ class StudentMixture:
 
 
 def _log_sum(terms):
-    "log of the sum of exp over the last axis of terms (n, k), not all -inf in a row."      # SciPy's costs more than the sum
+    "log of the sum of exp over the last axis of terms (n, k), not all -inf in a row."  # SciPy's costs more than the sum
     top = terms.max(axis=1)
     return top + np.log(np.exp(terms - top[:, None]).sum(axis=1))
 
@@ -60,7 +72,12 @@ def _component_log_prob(z, mixture, degrees):
     norm = np.log(mixture.weights) + np.log(np.diagonal(whiten, axis1=1, axis2=2)).sum(1)
     if math.isinf(degrees):
         return norm - 0.5 * d * math.log(2 * math.pi) - 0.5 * squared
-    norm = norm + special.gammaln((degrees + d) / 2) - special.gammaln(degrees / 2) - 0.5 * d * math.log(degrees * math.pi)
+    norm = (
+        norm
+        + special.gammaln((degrees + d) / 2)
+        - special.gammaln(degrees / 2)
+        - 0.5 * d * math.log(degrees * math.pi)
+    )
     return norm - 0.5 * (degrees + d) * np.log1p(squared / degrees)
 
 # %% ../../nbs/analyst/31_importance.ipynb #364281ae
@@ -112,7 +129,7 @@ def _em(z, w, share, spread, least, iterations):
     "A normal mixture, its mean log likelihood, and the shares (n, k) of its components, from the shares to begin with."
     mixture, likelihood = None, -np.inf
     for _ in range(iterations):
-        kept = share[:, w @ share > least]                         # drop components that have lost their points
+        kept = share[:, w @ share > least]  # drop components that have lost their points
         if kept.shape[1] == 0:
             break
         parts = [_moments(z, w * column, spread) for column in kept.T]
@@ -125,7 +142,13 @@ def _em(z, w, share, spread, least, iterations):
     return mixture, likelihood, share
 
 # %% ../../nbs/analyst/31_importance.ipynb #3dab752c
-def fit_proposal(z: np.ndarray, log_weights: np.ndarray, floor: np.ndarray, rng: np.random.Generator, points: int = 1000) -> StudentMixture:
+def fit_proposal(
+    z: np.ndarray,
+    log_weights: np.ndarray,
+    floor: np.ndarray,
+    rng: np.random.Generator,
+    points: int = 1000,
+) -> StudentMixture:
     "A Student mixture that follows weighted draws z (n, d); floor (d, d) is the least covariance of a component."
     weights = np.exp(log_weights - special.logsumexp(log_weights))
     ess, d = 1 / (weights @ weights), z.shape[1]
@@ -153,18 +176,24 @@ def _grown(z, w, share, k, floor, least, rng):
     if k == 1:
         return _em(z, w, share, floor, 0.0, 1)
     spread = 0.01 * np.cov(z.T, aweights=w).reshape(floor.shape) + floor
-    right = np.column_stack([_halves(_narrowest(z, w * part + 1e-300), w * part + 1e-300) for part in share.T])
+    right = np.column_stack(
+        [_halves(_narrowest(z, w * part + 1e-300), w * part + 1e-300) for part in share.T]
+    )
     starts = np.concatenate([share * right, share * ~right], axis=1), _centres(z, w, k, rng)
-    *_, share = max((_em(z, w, start, spread, least, 5) for start in starts), key=lambda found: found[1])
+    *_, share = max(
+        (_em(z, w, start, spread, least, 5) for start in starts), key=lambda found: found[1]
+    )
     return _em(z, w, share, spread, least, 40)
 
 # %% ../../nbs/analyst/31_importance.ipynb #1a950b0d
 def _temper(log_base, log_ratio, wanted):
     "The largest power in (0, 1] at which weights exp(log_base + power * log_ratio) are worth `wanted` draws, by bisection."
+
     def enough(power):
         log_w = log_base + power * log_ratio
         w = np.exp(log_w - log_w.max())
         return w.sum() ** 2 >= min(wanted, len(w)) * (w @ w)
+
     if enough(1.0):
         return 1.0
     low, high = 0.0, 1.0
@@ -177,6 +206,7 @@ def _temper(log_base, log_ratio, wanted):
 @dataclass(frozen=True)
 class _Given:
     "The prior, or a user's proposal, as a density on unconstrained space."
+
     prior: object
     source: object
 
@@ -191,12 +221,16 @@ class _Given:
 def _mixed(log_q, counts):
     "Log density (n,) of a mixture: log_q (n, k) of its parts, drawn counts (k,) times."
     used = np.flatnonzero(counts)
-    return special.logsumexp(log_q[:, used] + np.log(np.asarray(counts)[used] / np.sum(counts)), axis=1)
+    return special.logsumexp(
+        log_q[:, used] + np.log(np.asarray(counts)[used] / np.sum(counts)), axis=1
+    )
 
 
 def _ratio(log_prior, log_eta, log_q):
     "Log of prior × η / q; -inf where the prior or η is zero."
-    return np.where(log_prior > -np.inf, log_prior + log_eta - np.where(log_q > -np.inf, log_q, 0.0), -np.inf)
+    return np.where(
+        log_prior > -np.inf, log_prior + log_eta - np.where(log_q > -np.inf, log_q, 0.0), -np.inf
+    )
 
 # %% ../../nbs/analyst/31_importance.ipynb #62286108
 class Rounds:
@@ -207,7 +241,10 @@ class Rounds:
         self.proposals = [_Given(prior, prior)]
         if first is not prior:
             self.proposals.append(_Given(prior, first))
-        self.counts, self.history = np.zeros(len(self.proposals), int), []     # draws of each proposal: in all, and by round
+        self.counts, self.history = (
+            np.zeros(len(self.proposals), int),
+            [],
+        )  # draws of each proposal: in all, and by round
         self.log_prior = self.log_eta = self.log_weights = np.zeros(0)
         self.z, self.log_q = np.zeros((0, prior.free)), np.zeros((0, len(self.proposals)))
 
@@ -250,12 +287,12 @@ class Rounds:
         if kept.sum() < 2:
             return 0.0
         n, first = self.history[0].sum(), self.history[0]
-        reference = _mixed(self.log_q[kept][:, :len(first)], first)
+        reference = _mixed(self.log_q[kept][:, : len(first)], first)
         log_base = reference - _mixed(self.log_q[kept], self.counts)
         log_ratio = _ratio(self.log_prior, self.log_eta, 0.0)[kept] - reference
         wanted = max(0.1 * self.history[-1].sum(), min(100 + 20 * self.z.shape[1], n / 2))
         power = _temper(log_base, log_ratio, wanted)
-        floor = 1e-8 * np.diag(np.var(self.z[:max(n, 100)], axis=0) + 1e-12)
+        floor = 1e-8 * np.diag(np.var(self.z[: max(n, 100)], axis=0) + 1e-12)
         self.append(fit_proposal(self.z[kept], log_base + power * log_ratio, floor, rng))
         return power
 
@@ -269,14 +306,25 @@ class Rounds:
         "What a draw of the last round is worth, weighed by that round's own proposals."
         counts = self.history[-1]
         rows = slice(len(self.z) - counts.sum(), None)
-        log_q = _mixed(self.log_q[rows][:, :len(counts)], counts)
+        log_q = _mixed(self.log_q[rows][:, : len(counts)], counts)
         log_w = _ratio(self.log_prior[rows], self.log_eta[rows], log_q)
         return kish(log_w) / len(log_w) if (log_w > -np.inf).any() else 0.0
 
 # %% ../../nbs/analyst/31_importance.ipynb #bfab932d
-def importance(release: Release, model: Model, *, rng: np.random.Generator, rounds: int = 10, simulations: int = 1000, proposal=None,
-               target_ess: float | None = None, defensive: float = 0.1, executor: Executor | None = None, progress: bool = True,
-               checkpoint=None) -> Posterior:
+def importance(
+    release: Release,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    rounds: int = 10,
+    simulations: int = 1000,
+    proposal=None,
+    target_ess: float | None = None,
+    defensive: float = 0.1,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """Weighted draws from the exact posterior by adaptive importance sampling with the mechanism's density (AMIS).
 
     One start: nothing in its weights tells of a mode that it lost; `consensus` does. rounds × simulations draws (n, d), all kept. proposal: the first round's, an object with sample(n, rng) -> (n, d) and
@@ -287,12 +335,27 @@ def importance(release: Release, model: Model, *, rng: np.random.Generator, roun
     ValueError when no draw has positive weight. Source: Gong 2019, eq. (10); Cornuet et al. 2012.
     """
     _check(release, rounds, simulations, defensive)
-    saved = Checkpoint(checkpoint, dict(method="importance", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, defensive=defensive,
-                                        prior=about_prior(model.prior), proposal=about_proposal(proposal),
-                                        simulations=simulations, seed=seed_state(rng)))
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            method="importance",
+            s_dp=release.s_dp.tolist(),
+            mechanism=release.mechanism,
+            defensive=defensive,
+            prior=about_prior(model.prior),
+            proposal=about_proposal(proposal),
+            simulations=simulations,
+            seed=seed_state(rng),
+        ),
+    )
     recorded = saved.load() or dict(z=[], log_eta=[])
-    run, history = Rounds(model.prior, proposal or model.prior, defensive), dict(power=[], ess=[], components=[])
-    with tqdm(total=rounds * simulations, desc="importance", delay=2.0, disable=not progress, leave=False) as bar:
+    run, history = (
+        Rounds(model.prior, proposal or model.prior, defensive),
+        dict(power=[], ess=[], components=[]),
+    )
+    with tqdm(
+        total=rounds * simulations, desc="importance", delay=2.0, disable=not progress, leave=False
+    ) as bar:
         for r, child in enumerate(rng.spawn(rounds)):
             history["power"].append(run.adapt(child))
             history["components"].append(len(getattr(run.proposals[-1], "weights", [0])))
@@ -300,11 +363,26 @@ def importance(release: Release, model: Model, *, rng: np.random.Generator, roun
             if r < len(recorded["z"]):
                 z, log_eta = recorded["z"][r], recorded["log_eta"][r]
             else:
-                _, log_eta = simulate(release, model, model.prior.from_unconstrained(z), rng=child, executor=executor, progress=False)
+                _, log_eta = simulate(
+                    release,
+                    model,
+                    model.prior.from_unconstrained(z),
+                    rng=child,
+                    executor=executor,
+                    progress=False,
+                )
             run.add(z, log_eta)
-            saved.save(z=run.z.reshape(r + 1, simulations, -1), log_eta=run.log_eta.reshape(r + 1, simulations))
-            history["ess"].append(kish(run.log_weights) if (run.log_weights > -np.inf).any() else 0.0)
-            bar.update(simulations), bar.set_postfix_str(f"ESS {history['ess'][-1]:.0f}", refresh=False)
+            saved.save(
+                z=run.z.reshape(r + 1, simulations, -1),
+                log_eta=run.log_eta.reshape(r + 1, simulations),
+            )
+            history["ess"].append(
+                kish(run.log_weights) if (run.log_weights > -np.inf).any() else 0.0
+            )
+            (
+                bar.update(simulations),
+                bar.set_postfix_str(f"ESS {history['ess'][-1]:.0f}", refresh=False),
+            )
             if target_ess is not None and history["ess"][-1] >= target_ess:
                 break
     return _posterior(run, history, target_ess, model, release)
@@ -321,12 +399,17 @@ def _check(release, rounds, simulations, defensive):
     if not 0 <= defensive < 1:
         raise ValueError(f"defensive must lie in [0, 1), not {defensive}")
     if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which importance sampling needs")
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), which importance sampling needs"
+        )
 
 
 def no_weight(release: Release, n: int) -> NoWeight:
     "The error for n simulations of which none could have been released."
-    reason = off_grid(release) or "the prior excludes the data, the simulator fails, or the query is not the released one"
+    reason = (
+        off_grid(release)
+        or "the prior excludes the data, the simulator fails, or the query is not the released one"
+    )
     return NoWeight(f"none of {n:,} simulations could have been released as s_dp: {reason}")
 
 
@@ -336,30 +419,54 @@ def _posterior(run, history, target_ess, model, release):
     if not (log_w > -np.inf).any():
         raise no_weight(release, n)
     if failed > 0.01 * n:
-        warn(f"{failed:,} of {n:,} simulations were not finite, or could not have been released at all; they have weight zero")
+        warn(
+            f"{failed:,} of {n:,} simulations were not finite, or could not have been released at all; they have weight zero"
+        )
     if target_ess is not None and history["ess"][-1] < target_ess:
-        warn(f"the effective sample size is {history['ess'][-1]:.0f} after {rounds} rounds, not {target_ess:.0f}: "
-             "ask for more rounds or simulations; if it stalls, the mechanism is too sharp for this method")
+        warn(
+            f"the effective sample size is {history['ess'][-1]:.0f} after {rounds} rounds, not {target_ess:.0f}: "
+            "ask for more rounds or simulations; if it stalls, the mechanism is too sharp for this method"
+        )
     log_evidence = special.logsumexp(log_w) - math.log(n)
     relative = np.exp(log_w - log_evidence)
-    info = dict(method="adaptive importance" if rounds > 1 else "importance", simulations=n, rounds=rounds, failed=failed,
-                ess_by_round=history["ess"], power_by_round=history["power"], components=history["components"],
-                log_evidence=float(log_evidence), log_evidence_se=float(relative.std() / math.sqrt(n)))
+    info = dict(
+        method="adaptive importance" if rounds > 1 else "importance",
+        simulations=n,
+        rounds=rounds,
+        failed=failed,
+        ess_by_round=history["ess"],
+        power_by_round=history["power"],
+        components=history["components"],
+        log_evidence=float(log_evidence),
+        log_evidence_se=float(relative.std() / math.sqrt(n)),
+    )
     return Posterior(model.prior.from_unconstrained(run.z), log_w, model.prior.names, info)
 
 # %% ../../nbs/analyst/31_importance.ipynb #7f0b6bcb
-STARTS, ROUNDS, GENERATIONS = 4, 40, 3     # starts that must agree, most rounds of each, and how often to begin anew
-DEFENSIVE, LADDER, RUNGS = 0.1, 0.1, 2     # shares of the prior and of earlier proposals; how many of these count in the end
-LEAST = 400                                # least effective draws of a result that is called exact
-PROBE, BATCHES = 2000, 5                   # fresh draws that test the plan, and most batches of them
-FOLLOWED = 0.3                             # least power that the starts must have reached
-ALARM = 1e-3                               # false-alarm rate of the starts' disagreement
-EXPLORE, LONGEST = 0.3, 0.5                # shares of the budget: to find the posterior, and if that is half done by then
+STARTS, ROUNDS, GENERATIONS = (
+    4,
+    40,
+    3,
+)  # starts that must agree, most rounds of each, and how often to begin anew
+DEFENSIVE, LADDER, RUNGS = (
+    0.1,
+    0.1,
+    2,
+)  # shares of the prior and of earlier proposals; how many of these count in the end
+LEAST = 400  # least effective draws of a result that is called exact
+PROBE, BATCHES = 2000, 5  # fresh draws that test the plan, and most batches of them
+FOLLOWED = 0.3  # least power that the starts must have reached
+ALARM = 1e-3  # false-alarm rate of the starts' disagreement
+EXPLORE, LONGEST = (
+    0.3,
+    0.5,
+)  # shares of the budget: to find the posterior, and if that is half done by then
 
 
 @dataclass(frozen=True)
 class _Budget:
     "Simulations that may be made, and what was made of them: tally counts those made and those that failed."
+
     release: Release
     model: Model
     limit: int
@@ -379,7 +486,10 @@ class _Budget:
 
     def simulate(self, z, rng) -> np.ndarray:
         "log η (n,) of one simulation at each z (n, free); they must be within the limit."
-        theta, options = self.model.prior.from_unconstrained(z), dict(rng=rng, executor=self.executor, progress=False)
+        theta, options = (
+            self.model.prior.from_unconstrained(z),
+            dict(rng=rng, executor=self.executor, progress=False),
+        )
         log_eta = self.journal(lambda: simulate(self.release, self.model, theta, **options)[1])
         self.tally["made"] += len(z)
         self.tally["failed"] += int(np.isneginf(log_eta).sum())
@@ -390,6 +500,7 @@ class _Budget:
 @dataclass(frozen=True)
 class _Start:
     "One of several searches: its rounds, with the power that each proposal followed and what each round's draws were worth."
+
     rounds: Rounds
     powers: list
     worth: list
@@ -484,11 +595,17 @@ class _Fresh:
     def estimate(self, k: int | None = None) -> tuple[np.ndarray, np.ndarray, float]:
         "Log evidence and means (1 + d,), their errors, and the effective size: by start k's own draws, or by all."
         rows = slice(None) if k is None else self.origin == k
-        log_w = self.log_weights if k is None else _ratio(self.log_prior, self.log_eta, self.log_q[:, k])[rows]
+        log_w = (
+            self.log_weights
+            if k is None
+            else _ratio(self.log_prior, self.log_eta, self.log_q[:, k])[rows]
+        )
         if not (log_w > -np.inf).any():
             return np.full(self.prior.dim + 1, -np.inf), np.full(self.prior.dim + 1, np.inf), 0.0
         log_z, error = evidence(log_w)
-        mean, errors = weighted_mean(self.prior.from_unconstrained(self.z[rows]), np.exp(normalise(log_w)))
+        mean, errors = weighted_mean(
+            self.prior.from_unconstrained(self.z[rows]), np.exp(normalise(log_w))
+        )
         return np.append(log_z, mean), np.append(error, errors), kish(log_w)
 
 # %% ../../nbs/analyst/31_importance.ipynb #d5a7e001
@@ -512,7 +629,10 @@ def _disagreement(fresh: _Fresh) -> str:
         j = int(np.argmax(z))
         if z[j] > worst:
             what = "log evidence" if j == 0 else f"mean of {fresh.prior.names[j - 1]}"
-            worst, said = z[j], f"independent starts disagree: {what} {mine[j]:.4g} ± {own[j]:.2g} by one of them, {whole[j]:.4g} by all"
+            worst, said = (
+                z[j],
+                f"independent starts disagree: {what} {mine[j]:.4g} ± {own[j]:.2g} by one of them, {whole[j]:.4g} by all",
+            )
     return said
 
 # %% ../../nbs/analyst/31_importance.ipynb #65879dfe
@@ -538,12 +658,23 @@ def doubts(posterior: Posterior) -> str:
         return f"the weights rest on a few simulations (Pareto k {posterior.pareto_k:.2f})"
     if posterior.ess < LEAST:
         return f"the weights are worth {posterior.ess:.0f} draws, fewer than {LEAST}"
-    doubts = [f"the {what} of {name}" for name, what in zip(posterior.names, posterior.doubtful()) if what]
+    doubts = [
+        f"the {what} of {name}" for name, what in zip(posterior.names, posterior.doubtful()) if what
+    ]
     return " and ".join(doubts[:3]) + " rests on a few draws" if doubts else ""
 
 # %% ../../nbs/analyst/31_importance.ipynb #8f450739
-def consensus(release: Release, model: Model, *, rng: np.random.Generator, target_ess: float = 2000, max_simulations: int = 200_000,
-              executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+def consensus(
+    release: Release,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    target_ess: float = 2000,
+    max_simulations: int = 200_000,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """Fresh weighted draws from proposals that several independent searches found, exact where these searches agree.
 
     target_ess: effective draws wanted; at least 400 are made, for a result to be called exact. max_simulations: in all, never
@@ -555,11 +686,22 @@ def consensus(release: Release, model: Model, *, rng: np.random.Generator, targe
     max_simulations = whole_number("max_simulations", max_simulations, 100, most=None)
     _check(release, 1, 1, DEFENSIVE)
     check_generator(rng)
-    about = dict(method="consensus", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, prior=about_prior(model.prior),
-                 target=target_ess, limit=max_simulations, seed=seed_state(rng))
+    about = dict(
+        method="consensus",
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        prior=about_prior(model.prior),
+        target=target_ess,
+        limit=max_simulations,
+        seed=seed_state(rng),
+    )
     journal = Journal(Checkpoint(checkpoint, about))
-    with tqdm(total=max_simulations, desc="importance", delay=2.0, disable=not progress, leave=False) as bar:
-        budget = _Budget(release, model, max_simulations, executor, journal, bar, dict(made=0, failed=0))
+    with tqdm(
+        total=max_simulations, desc="importance", delay=2.0, disable=not progress, leave=False
+    ) as bar:
+        budget = _Budget(
+            release, model, max_simulations, executor, journal, bar, dict(made=0, failed=0)
+        )
         fresh, starts, reason, explored = _agree(budget, max(target_ess, LEAST), rng)
     return _concluded(budget, fresh, starts, reason, explored)
 
@@ -577,7 +719,10 @@ def _agree(budget, target, rng):
         starts = _explore(budget, n, explore)
         explored += budget.tally["made"] - before
         if min(start.powers[-1] for start in starts) < FOLLOWED:
-            reason = reason or "no search reaches the posterior with this budget: the noise is too sharp for weights, or the prior too wide"
+            reason = (
+                reason
+                or "no search reaches the posterior with this budget: the noise is too sharp for weights, or the prior too wide"
+            )
             break
         fresh.join(starts)
         made = len(fresh.z)
@@ -601,17 +746,32 @@ def _concluded(budget, fresh, starts, reason, explored) -> Posterior:
     if not (source.log_weights > -np.inf).any():
         raise no_weight(budget.release, made)
     log_z, error = evidence(source.log_weights)
-    info = dict(method="importance, several starts", simulations=made, explored=explored, failed=failed, log_evidence=log_z, log_evidence_se=error)
-    found = Posterior(model.prior.from_unconstrained(source.z), source.log_weights, model.prior.names, info)
+    info = dict(
+        method="importance, several starts",
+        simulations=made,
+        explored=explored,
+        failed=failed,
+        log_evidence=log_z,
+        log_evidence_se=error,
+    )
+    found = Posterior(
+        model.prior.from_unconstrained(source.z), source.log_weights, model.prior.names, info
+    )
     agreed = drawn and not reason
     reason = reason or doubts(found)
     each = [fresh.estimate(k) for k in range(len(fresh.starts))] if drawn else []
     starts = [[float(e[0][0]), float(e[1][0])] for e in each]
     if failed > 0.01 * made:
-        warn(f"{failed:,} of {made:,} simulations were not finite, or could not have been released at all; they have weight zero")
+        warn(
+            f"{failed:,} of {made:,} simulations were not finite, or could not have been released at all; they have weight zero"
+        )
     if reason:
         warn(f"the result is not exact: {reason}")
-    return replace(found, info=info | dict(exact=not reason, reason=reason, agreed=agreed, fresh=drawn, starts=starts))
+    return replace(
+        found,
+        info=info
+        | dict(exact=not reason, reason=reason, agreed=agreed, fresh=drawn, starts=starts),
+    )
 
 
 def _worth(log_weights) -> float:

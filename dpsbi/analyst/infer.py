@@ -25,17 +25,27 @@ from ..posterior import BELIEVED, MIXED, Posterior
 from ..privacy import whole_number
 
 # %% ../../nbs/analyst/41_infer.ipynb #8ec799ce
-ROUNDS, FIRST = 10, 10_000    # the neural attempt: the budget of the SPPE/SPLE paper
-USEFUL = 50                   # least effective draws of weights that are better than a network's draws
-CHAINS, FILTERS = 64, 2       # chains over records, and runs of a filter, that must agree
-MOST_REFINED = 2_000_000      # simulations for the weights of a network's draws, all in memory
-PROBED = 16                   # parameters at which the simulator is tried twice, to see that it uses its generator
+ROUNDS, FIRST = 10, 10_000  # the neural attempt: the budget of the SPPE/SPLE paper
+USEFUL = 50  # least effective draws of weights that are better than a network's draws
+CHAINS, FILTERS = 64, 2  # chains over records, and runs of a filter, that must agree
+MOST_REFINED = 2_000_000  # simulations for the weights of a network's draws, all in memory
+PROBED = 16  # parameters at which the simulator is tried twice, to see that it uses its generator
 
 
 def _line(engine: str, posterior: Posterior, simulations: int) -> dict:
     "One line of the history."
-    worth = (math.nan, math.nan) if posterior.approximate else (float(posterior.ess), float(posterior.pareto_k))
-    return dict(engine=engine, simulations=int(simulations), ess=worth[0], pareto_k=worth[1], failed=posterior.info.get("failed", 0))
+    worth = (
+        (math.nan, math.nan)
+        if posterior.approximate
+        else (float(posterior.ess), float(posterior.pareto_k))
+    )
+    return dict(
+        engine=engine,
+        simulations=int(simulations),
+        ess=worth[0],
+        pareto_k=worth[1],
+        failed=posterior.info.get("failed", 0),
+    )
 
 
 def _spent(history: list) -> int:
@@ -48,10 +58,16 @@ def _useful(posterior: Posterior) -> bool:
 
 def _part(checkpoint, name: str):
     "A file of its own for each stage of a run."
-    return None if checkpoint is None else Path(checkpoint).with_name(f"{Path(checkpoint).name}.{name}.npz")
+    return (
+        None
+        if checkpoint is None
+        else Path(checkpoint).with_name(f"{Path(checkpoint).name}.{name}.npz")
+    )
 
 # %% ../../nbs/analyst/41_infer.ipynb #d19a0664
-def _augmented(release, latent, target, limit, history, checkpoint, options, rng) -> tuple[Posterior, str]:
+def _augmented(
+    release, latent, target, limit, history, checkpoint, options, rng
+) -> tuple[Posterior, str]:
     "Draws by chains over parameters and records, and why they are not exact."
     for k, (child, share) in enumerate(zip(rng.spawn(2), (0.2, 1.0))):
         left = limit - _spent(history)
@@ -59,20 +75,41 @@ def _augmented(release, latent, target, limit, history, checkpoint, options, rng
         if CHAINS * (sweeps + 1) > left:
             break
         warmup = sweeps // 4
-        found = da_mcmc(release, latent, draws=CHAINS * (sweeps - warmup), warmup=warmup, chains=CHAINS, rng=child, checkpoint=_part(checkpoint, f"chains{k}"), **options)
+        found = da_mcmc(
+            release,
+            latent,
+            draws=CHAINS * (sweeps - warmup),
+            warmup=warmup,
+            chains=CHAINS,
+            rng=child,
+            checkpoint=_part(checkpoint, f"chains{k}"),
+            **options,
+        )
         rhat = max(found.info["rhat"])
         history.append(_line("data augmentation", found, CHAINS * (sweeps + 1)) | dict(rhat=rhat))
         if rhat <= MIXED and found.ess >= target:
             break
-    apart = "" if rhat <= MIXED else f"R-hat is {rhat:.3f}, above {MIXED}: the chains do not agree yet"
+    apart = (
+        "" if rhat <= MIXED else f"R-hat is {rhat:.3f}, above {MIXED}: the chains do not agree yet"
+    )
     return found, apart or doubts(found)
 
 # %% ../../nbs/analyst/41_infer.ipynb #3395ac10
-def _followed(release, model, target, limit, history, checkpoint, options, rng) -> tuple[Posterior, str]:
+def _followed(
+    release, model, target, limit, history, checkpoint, options, rng
+) -> tuple[Posterior, str]:
     "Draws by two runs of a particle filter, and why they are not exact."
     parts, draws = [], math.ceil(max(target, LEAST) / FILTERS)
     for k, child in enumerate(rng.spawn(FILTERS)):
-        found = pseudo_marginal(release, model, draws=draws, max_simulations=limit // FILTERS, rng=child, checkpoint=_part(checkpoint, f"filter{k}"), **options)
+        found = pseudo_marginal(
+            release,
+            model,
+            draws=draws,
+            max_simulations=limit // FILTERS,
+            rng=child,
+            checkpoint=_part(checkpoint, f"filter{k}"),
+            **options,
+        )
         history.append(_line("pseudo-marginal", found, found.info["simulations"]))
         parts.append(found)
     both = pool(parts, {name: value for name, value in found.info.items() if name != "simulations"})
@@ -84,7 +121,9 @@ def _followed(release, model, target, limit, history, checkpoint, options, rng) 
 def _apart(one: Posterior, other: Posterior) -> str:
     "How two independent results contradict each other, in words; empty where they agree."
     if min(one.ess, other.ess) < LEAST / 8:
-        return f"an independent run is worth {min(one.ess, other.ess):.0f} draws, too few to compare"
+        return (
+            f"an independent run is worth {min(one.ess, other.ess):.0f} draws, too few to compare"
+        )
     values = [np.append(part.log_evidence, part.mean()) for part in (one, other)]
     errors = [np.append(part.log_evidence_error, part.mcse()) for part in (one, other)]
     z = np.abs(values[0] - values[1]) / np.maximum(np.hypot(*errors), 1e-300)
@@ -97,37 +136,93 @@ def _apart(one: Posterior, other: Posterior) -> str:
 # %% ../../nbs/analyst/41_infer.ipynb #45aec4ab
 def _neural(release, model, limit, history, checkpoint, options, rng) -> Posterior:
     "The neural posterior from some of the simulations that are left."
-    from dpsbi.analyst.sppe import amortise, sppe  # here, so that those who never need it do not wait for torch
+    from dpsbi.analyst.sppe import (
+        amortise,
+        sppe,
+    )  # here, so that those who never need it do not wait for torch
 
     left = limit - _spent(history)
     if not hasattr(release.mechanism, "log_prob"):
         simulations, (fit, draw) = min(FIRST, left), rng.spawn(2)
-        estimator = amortise(release.query, release.mechanism, model, rng=fit, simulations=simulations, checkpoint=_part(checkpoint, "amortise"), **options)
-        return estimator.posterior(release, rng=draw, info=dict(method="neural posterior", simulations=simulations))
+        estimator = amortise(
+            release.query,
+            release.mechanism,
+            model,
+            rng=fit,
+            simulations=simulations,
+            checkpoint=_part(checkpoint, "amortise"),
+            **options,
+        )
+        return estimator.posterior(
+            release, rng=draw, info=dict(method="neural posterior", simulations=simulations)
+        )
     simulations = min(FIRST, left if left < FIRST else left // 2)
     rounds = min(ROUNDS, simulations // 100)
-    return sppe(release, model, rng=rng, rounds=rounds, simulations=simulations // rounds, checkpoint=_part(checkpoint, "sppe"), **options)
+    return sppe(
+        release,
+        model,
+        rng=rng,
+        rounds=rounds,
+        simulations=simulations // rounds,
+        checkpoint=_part(checkpoint, "sppe"),
+        **options,
+    )
 
 # %% ../../nbs/analyst/41_infer.ipynb #e216083d
-def _refined(release, model, neural, limit, history, checkpoint, options, rng) -> tuple[Posterior, str]:
+def _refined(
+    release, model, neural, limit, history, checkpoint, options, rng
+) -> tuple[Posterior, str]:
     "The neural posterior with exact weights of fresh simulations, or as it is where they degenerate; and why it is not exact."
     left = min(limit - _spent(history), MOST_REFINED)
     if left >= LEAST:
         try:
-            refined = refine(neural, release, model, rng=rng, simulations=left, recycling=False, checkpoint=_part(checkpoint, "refine"), **options)
+            refined = refine(
+                neural,
+                release,
+                model,
+                rng=rng,
+                simulations=left,
+                recycling=False,
+                checkpoint=_part(checkpoint, "refine"),
+                **options,
+            )
             history.append(_line("refined", refined, left))
             if _useful(refined):
-                return refined, doubts(refined) or "its weights are good, but one search alone found it, and no independent start confirms that nothing is missing"
+                return (
+                    refined,
+                    doubts(refined)
+                    or "its weights are good, but one search alone found it, and no independent start confirms that nothing is missing",
+                )
         except NoWeight as error:
-            history.append(dict(engine="refined", simulations=left, ess=0.0, pareto_k=math.inf, failed=0, error=str(error)))
+            history.append(
+                dict(
+                    engine="refined",
+                    simulations=left,
+                    ess=0.0,
+                    pareto_k=math.inf,
+                    failed=0,
+                    error=str(error),
+                )
+            )
     return neural, APPROXIMATE
 
 
 APPROXIMATE = "it is a neural approximation: no exact weight could be given to it, or too few simulations carry all of it"
 
 # %% ../../nbs/analyst/41_infer.ipynb #763fdc6a
-def infer(release: Release, model: "Model | StateSpace | LatentRecords", *, rng: np.random.Generator, target_ess: float = 2000, max_simulations: int = 200_000,
-          neural: dict | None = None, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+def infer(
+    release: Release,
+    model: "Model | StateSpace | LatentRecords",
+    *,
+    rng: np.random.Generator,
+    target_ess: float = 2000,
+    max_simulations: int = 200_000,
+    neural: dict | None = None,
+    device: str = "cpu",
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """The posterior of the model's parameters given a release, by the cheapest engine that delivers.
 
     model: a simulator; or a model whose structure is known, as a `StateSpace` or `LatentRecords`, which has an engine of its own.
@@ -144,23 +239,51 @@ def infer(release: Release, model: "Model | StateSpace | LatentRecords", *, rng:
     if not 0 < target_ess < math.inf:
         raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
     options, history, child = dict(executor=executor, progress=progress), [], rng.spawn(1)[0]
-    structured = _followed if hasattr(model, "step") else _augmented if hasattr(model, "contributions") else None
+    structured = (
+        _followed
+        if hasattr(model, "step")
+        else _augmented
+        if hasattr(model, "contributions")
+        else None
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below, all together
         if structured:
-            found, reason = structured(release, model, target_ess, max_simulations, history, checkpoint, options, child)
+            found, reason = structured(
+                release, model, target_ess, max_simulations, history, checkpoint, options, child
+            )
         else:
-            found, reason = _simulated(release, model, target_ess, max_simulations, dict(device=device) | (neural or {}), history, checkpoint, options, child)
+            found, reason = _simulated(
+                release,
+                model,
+                target_ess,
+                max_simulations,
+                dict(device=device) | (neural or {}),
+                history,
+                checkpoint,
+                options,
+                child,
+            )
     return _result(found, reason, history, target_ess)
 
 # %% ../../nbs/analyst/41_infer.ipynb #05be0e1a
-def _simulated(release, model, target, limit, neural, history, checkpoint, options, rng) -> tuple[Posterior, str]:
+def _simulated(
+    release, model, target, limit, neural, history, checkpoint, options, rng
+) -> tuple[Posterior, str]:
     "The posterior by a simulator alone, and why it is not exact."
     weigh, fit, weigh_again, probe = rng.spawn(4)
     limit -= 2 * PROBED
     found, reason = None, ""
     if hasattr(release.mechanism, "log_prob"):
-        found = consensus(release, model, rng=weigh, target_ess=target, max_simulations=limit, checkpoint=_part(checkpoint, "importance0"), **options)
+        found = consensus(
+            release,
+            model,
+            rng=weigh,
+            target_ess=target,
+            max_simulations=limit,
+            checkpoint=_part(checkpoint, "importance0"),
+            **options,
+        )
         history.append(_line("adaptive importance", found, found.info["simulations"]))
         reason = found.info["reason"]
     enough = found is not None and found.info["fresh"] and _useful(found)
@@ -169,12 +292,24 @@ def _simulated(release, model, target, limit, neural, history, checkpoint, optio
         history.append(_line("neural posterior", network, network.info["simulations"]))
         found, reason = network, APPROXIMATE
         if hasattr(release.mechanism, "log_prob"):
-            found, reason = _refined(release, model, network, limit, history, checkpoint, options, weigh_again)
-    history.append(dict(engine="probe of the simulator", simulations=0 if model.deterministic else 2 * PROBED, ess=math.nan, pareto_k=math.nan, failed=0))
+            found, reason = _refined(
+                release, model, network, limit, history, checkpoint, options, weigh_again
+            )
+    history.append(
+        dict(
+            engine="probe of the simulator",
+            simulations=0 if model.deterministic else 2 * PROBED,
+            ess=math.nan,
+            pareto_k=math.nan,
+            failed=0,
+        )
+    )
     theta = found.resample(PROBED, probe).theta
     if ignores_rng(release, model, theta, probe):
-        reason = ("the simulator gives the same values for two generators: it does not take its randomness from rng; "
-                  "if it has none, say so: Model(prior, simulate, deterministic=True)")
+        reason = (
+            "the simulator gives the same values for two generators: it does not take its randomness from rng; "
+            "if it has none, say so: Model(prior, simulate, deterministic=True)"
+        )
     return found, reason
 
 # %% ../../nbs/analyst/41_infer.ipynb #3fd36304
@@ -182,13 +317,28 @@ def _result(posterior: Posterior, reason: str, history: list, target: float) -> 
     "The posterior with its story, and the warnings that it deserves."
     simulations, failed = _spent(history), sum(line["failed"] for line in history)
     if reason:
-        more = " Check it by simulation-based calibration, or by a method that uses the model's structure" if reason == APPROXIMATE else ""
+        more = (
+            " Check it by simulation-based calibration, or by a method that uses the model's structure"
+            if reason == APPROXIMATE
+            else ""
+        )
         warn(f"the result is not exact: {reason}, after {simulations:,} simulations.{more}")
     if failed > 0.01 * simulations:
-        warn(f"{failed:,} of {simulations:,} simulations were not finite, or could not have been released at all; they have weight zero")
+        warn(
+            f"{failed:,} of {simulations:,} simulations were not finite, or could not have been released at all; they have weight zero"
+        )
     if not posterior.approximate and posterior.ess < target:
-        warn(f"the result is worth {posterior.ess:.0f} draws, not {target:.0f}, after {simulations:,} simulations; allow more")
+        warn(
+            f"the result is worth {posterior.ess:.0f} draws, not {target:.0f}, after {simulations:,} simulations; allow more"
+        )
     engines = [line["engine"] for line in history if line["engine"] != "probe of the simulator"]
-    about = dict(failed=failed, method="infer", engine="neural posterior" if reason == APPROXIMATE else engines[-1], exact=not reason, reason=reason,
-                 simulations=simulations, history=history)
+    about = dict(
+        failed=failed,
+        method="infer",
+        engine="neural posterior" if reason == APPROXIMATE else engines[-1],
+        exact=not reason,
+        reason=reason,
+        simulations=simulations,
+        history=history,
+    )
     return replace(posterior, info=posterior.info | about)

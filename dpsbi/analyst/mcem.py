@@ -37,12 +37,13 @@ BLOCK = 2**16
 
 def _in_blocks(f: Callable, s: np.ndarray) -> np.ndarray:
     "f(s) for s (n, r), block by block of rows, so that f's temporaries stay small."
-    return np.concatenate([np.asarray(f(s[i:i + BLOCK]), float) for i in range(0, len(s), BLOCK)])
+    return np.concatenate([np.asarray(f(s[i : i + BLOCK]), float) for i in range(0, len(s), BLOCK)])
 
 
 @dataclass(frozen=True)
 class _Draws:
     "Values s (n, r) with log weights (n,). `groups` of equal size are independent: n for plain draws, fewer for nets."
+
     s: np.ndarray
     log_omega: np.ndarray
     groups: int
@@ -54,8 +55,11 @@ class _Draws:
         return w / w.sum()
 
     def __add__(self, more: "_Draws") -> "_Draws":
-        return _Draws(np.concatenate([self.s, more.s]), np.concatenate([self.log_omega, more.log_omega]),
-                      self.groups + more.groups)
+        return _Draws(
+            np.concatenate([self.s, more.s]),
+            np.concatenate([self.log_omega, more.log_omega]),
+            self.groups + more.groups,
+        )
 
 # %% ../../nbs/analyst/32_mcem.ipynb #49b9cb6b
 NETS = 16
@@ -68,6 +72,7 @@ def _sample(latent, theta, n, rng):
 @dataclass(frozen=True)
 class _EStep:
     "Draws from the model at theta, weighted by the mechanism's density: eq. (13)."
+
     release: Release
     latent: Latent
     rng: np.random.Generator
@@ -78,29 +83,43 @@ class _EStep:
         s = self._net(theta, n) if self.rqmc else self._plain(theta, n)
         width = self.release.s_dp.size + (self.release.query.smoothness is not None)
         if s.ndim != 2 or len(s) < n or s.shape[1] != width:
-            raise ValueError(f"the latent model must return values of shape ({n}, {width}), as many as were released, but it returned shape {s.shape}")
-        log_omega = _in_blocks(lambda block: self.release.mechanism.log_prob(self.release.s_dp, block), s)
+            raise ValueError(
+                f"the latent model must return values of shape ({n}, {width}), as many as were released, but it returned shape {s.shape}"
+            )
+        log_omega = _in_blocks(
+            lambda block: self.release.mechanism.log_prob(self.release.s_dp, block), s
+        )
         if np.isnan(log_omega).any():
-            raise ValueError(f"the mechanism's log_prob is NaN for values drawn at theta = {theta}: are they NaN?")
+            raise ValueError(
+                f"the mechanism's log_prob is NaN for values drawn at theta = {theta}: are they NaN?"
+            )
         if np.isneginf(log_omega).all():
-            raise ValueError(f"none of {n} values drawn at theta = {theta} can have led to the release {self.release.s_dp}: "
-                             "all weights are zero; start from a theta0 whose draws come near the release, or draw more "
-                             "(simulations=...)")
+            raise ValueError(
+                f"none of {n} values drawn at theta = {theta} can have led to the release {self.release.s_dp}: "
+                "all weights are zero; start from a theta0 whose draws come near the release, or draw more "
+                "(simulations=...)"
+            )
         return _Draws(s, log_omega, NETS if self.rqmc else len(s))
 
     def _plain(self, theta, n):
-        sizes = batch_sizes(n)                                                     # cut alike whatever the executor
-        tasks = ((self.latent, theta, k, child) for k, child in zip(sizes, self.rng.spawn(len(sizes))))
+        sizes = batch_sizes(n)  # cut alike whatever the executor
+        tasks = (
+            (self.latent, theta, k, child) for k, child in zip(sizes, self.rng.spawn(len(sizes)))
+        )
         return np.concatenate(list(in_order(self.executor, _sample, tasks)))
 
     def _net(self, theta, n):
         dim = getattr(self.latent, "dim", self.release.s_dp.size)
-        size = 2 ** int(np.ceil(np.log2(max(n / NETS, 1))))                        # nets are balanced at powers of two
+        size = 2 ** int(np.ceil(np.log2(max(n / NETS, 1))))  # nets are balanced at powers of two
         nets = (points(size, dim, self.rng) for _ in range(NETS))
-        return np.concatenate([_in_blocks(lambda u: self.latent.transform(u, theta), u) for u in nets])
+        return np.concatenate(
+            [_in_blocks(lambda u: self.latent.transform(u, theta), u) for u in nets]
+        )
 
 # %% ../../nbs/analyst/32_mcem.ipynb #d014e408
-def _mean_and_error(weights: np.ndarray, f: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
+def _mean_and_error(
+    weights: np.ndarray, f: np.ndarray, groups: int
+) -> tuple[np.ndarray, np.ndarray]:
     "Self-normalised mean (k,) of f (n, k), and the covariance (k, k) of its Monte Carlo error, from independent groups."
     mean = weights @ f
     sums = (weights[:, None] * (f - mean)).reshape(groups, -1, f.shape[1]).sum(axis=1)
@@ -112,18 +131,30 @@ def _bounds(latent: Latent, d: int) -> np.ndarray:
     given = getattr(latent, "bounds", None)
     pairs = [(None, None)] * d if given is None else list(given)
     if len(pairs) != d:
-        raise ValueError(f"the latent model has bounds for {len(pairs)} parameters, but theta0 has {d}")
-    return np.array([(-np.inf if low is None else low, np.inf if high is None else high) for low, high in pairs], float)
+        raise ValueError(
+            f"the latent model has bounds for {len(pairs)} parameters, but theta0 has {d}"
+        )
+    return np.array(
+        [
+            (-np.inf if low is None else low, np.inf if high is None else high)
+            for low, high in pairs
+        ],
+        float,
+    )
 
 
 def _log_prob(latent: Latent, s: np.ndarray, theta: np.ndarray) -> np.ndarray:
     "log π(s | theta), shape (n,), checked."
     log_p = _in_blocks(lambda block: latent.log_prob(block, theta), s)
     if log_p.shape != (len(s),):
-        raise ValueError(f"latent.log_prob must return shape ({len(s)},) for s of shape {s.shape}, but it returned {log_p.shape}")
+        raise ValueError(
+            f"latent.log_prob must return shape ({len(s)},) for s of shape {s.shape}, but it returned {log_p.shape}"
+        )
     if np.isnan(log_p).any():
-        raise ValueError(f"latent.log_prob is NaN at theta = {theta}: return -inf where a value is impossible, and declare "
-                         "latent.bounds so that parameters stay where the density is defined")
+        raise ValueError(
+            f"latent.log_prob is NaN at theta = {theta}: return -inf where a value is impossible, and declare "
+            "latent.bounds so that parameters stay where the density is defined"
+        )
     return log_p
 
 # %% ../../nbs/analyst/32_mcem.ipynb #5c2c0629
@@ -132,12 +163,15 @@ EPS = np.finfo(float).eps
 
 def _difference(f: Callable, theta: np.ndarray, h: np.ndarray) -> np.ndarray:
     "Central differences of f(theta) in each of the d parameters, stacked on a new last axis."
-    return np.stack([(f(theta + step) - f(theta - step)) / (2 * step.sum()) for step in np.diag(h)], axis=-1)
+    return np.stack(
+        [(f(theta + step) - f(theta - step)) / (2 * step.sum()) for step in np.diag(h)], axis=-1
+    )
 
 # %% ../../nbs/analyst/32_mcem.ipynb #b6aea118
 @dataclass(frozen=True)
 class _Derivatives:
     "Score and second derivatives of the latent log-density: the model's own where it has them, differences elsewhere."
+
     latent: Latent
     bounds: np.ndarray
     scale: np.ndarray
@@ -153,7 +187,9 @@ class _Derivatives:
         if hasattr(self.latent, "score"):
             second = self._differentiate(lambda t: self.score(s, t), theta, EPS ** (1 / 3))
         else:
-            first = lambda t: _difference(lambda v: _log_prob(self.latent, s, v), t, EPS ** (1 / 4) * self.scale)
+            first = lambda t: _difference(
+                lambda v: _log_prob(self.latent, s, v), t, EPS ** (1 / 4) * self.scale
+            )
             second = self._differentiate(first, theta, EPS ** (1 / 4))
         return (second + second.swapaxes(1, 2)) / 2
 
@@ -163,13 +199,17 @@ class _Derivatives:
         return _difference(f, np.clip(theta, low + 2 * h, high - 2 * h), h)
 
 # %% ../../nbs/analyst/32_mcem.ipynb #b91b1ab4
-def _derivatives(latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarray) -> _Derivatives:
+def _derivatives(
+    latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarray
+) -> _Derivatives:
     "Derivatives with steps in units of each parameter's standard error, found in three rounds from at most 1,000 draws."
     s = draws.s[np.flatnonzero(draws.log_omega > -np.inf)[:1000]]
     scale = np.where(theta == 0, 1.0, np.abs(theta))
     for _ in range(3):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            standard_error = 1 / np.sqrt(np.mean(_Derivatives(latent, bounds, scale).score(s, theta) ** 2, axis=0))
+            standard_error = 1 / np.sqrt(
+                np.mean(_Derivatives(latent, bounds, scale).score(s, theta) ** 2, axis=0)
+            )
         scale = np.where(np.isfinite(standard_error) & (standard_error > 0), standard_error, scale)
     return _Derivatives(latent, bounds, scale)
 
@@ -179,22 +219,30 @@ def _maximise(latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarr
     if hasattr(latent, "maximise"):
         best = np.asarray(latent.maximise(draws.s, draws.weights), float).reshape(-1)
         if best.shape != theta.shape or not np.isfinite(best).all():
-            raise ValueError(f"latent.maximise must return {theta.size} finite numbers, but it returned {best}")
+            raise ValueError(
+                f"latent.maximise must return {theta.size} finite numbers, but it returned {best}"
+            )
         return best
     used = draws.weights > 0
     s, w = draws.s[used], draws.weights[used]
     derivatives = _derivatives(latent, draws, theta, bounds)
-    scale = derivatives.scale                                                  # optimise in units of standard errors
-    low, high = ((bounds.T - theta) / scale)
-    fit = optimize.minimize(lambda x: -w @ _log_prob(latent, s, np.clip(theta + scale * x, *bounds.T)), np.zeros(theta.size),
-                            jac=lambda x: -scale * (w @ derivatives.score(s, np.clip(theta + scale * x, *bounds.T))),
-                            method="L-BFGS-B", bounds=optimize.Bounds(low, high), options=dict(ftol=1e-14, gtol=1e-7, maxls=40))
+    scale = derivatives.scale  # optimise in units of standard errors
+    low, high = (bounds.T - theta) / scale
+    fit = optimize.minimize(
+        lambda x: -w @ _log_prob(latent, s, np.clip(theta + scale * x, *bounds.T)),
+        np.zeros(theta.size),
+        jac=lambda x: -scale * (w @ derivatives.score(s, np.clip(theta + scale * x, *bounds.T))),
+        method="L-BFGS-B",
+        bounds=optimize.Bounds(low, high),
+        options=dict(ftol=1e-14, gtol=1e-7, maxls=40),
+    )
     return np.clip(theta + scale * fit.x, *bounds.T)
 
 # %% ../../nbs/analyst/32_mcem.ipynb #91da1921
 @dataclass(frozen=True)
 class _Step:
     "One EM iteration: where it went, from how many draws, and what it gained."
+
     theta: np.ndarray
     simulations: int
     ess: float
@@ -209,14 +257,16 @@ def _step(latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarray) 
     gain = np.zeros(len(w))
     gain[used] = _log_prob(latent, draws.s[used], new) - _log_prob(latent, draws.s[used], theta)
     if not np.isfinite(gain).all():
-        raise ValueError(f"the M-step went from theta = {theta} to {new}, where values drawn with positive weight are "
-                         "impossible: is latent.maximise right, and are latent.bounds declared?")
+        raise ValueError(
+            f"the M-step went from theta = {theta} to {new}, where values drawn with positive weight are "
+            "impossible: is latent.maximise right, and are latent.bounds declared?"
+        )
     increase, variance = _mean_and_error(w, gain[:, None], draws.groups)
     return _Step(new, len(w), 1 / (w @ w), float(increase[0]), float(np.sqrt(variance[0, 0])))
 
 # %% ../../nbs/analyst/32_mcem.ipynb #c813bf8a
-Z = stats.norm.isf(0.25)   # a = b = c = 0.25
-LEAST_ESS = 100            # with fewer effective draws an error estimate is no estimate
+Z = stats.norm.isf(0.25)  # a = b = c = 0.25
+LEAST_ESS = 100  # with fewer effective draws an error estimate is no estimate
 CONVERGED = "converged"
 
 
@@ -225,20 +275,33 @@ def _settled(step: _Step, tolerance: float) -> bool:
     return step.ess >= LEAST_ESS and step.increase + Z * step.increase_error < tolerance
 
 # %% ../../nbs/analyst/32_mcem.ipynb #4c01ce0b
-def _ascent(e_step: _EStep, theta: np.ndarray, bounds: np.ndarray, simulations: int, max_simulations: int, tolerance: float):
+def _ascent(
+    e_step: _EStep,
+    theta: np.ndarray,
+    bounds: np.ndarray,
+    simulations: int,
+    max_simulations: int,
+    tolerance: float,
+):
     "Yield (step, end), with as many draws as ascent asks for; end is None, CONVERGED, or what went wrong."
     n = simulations
     while True:
         draws = e_step(theta, n)
         step, end = _step(e_step.latent, draws, theta, bounds), None
-        while end is None and step.increase <= Z * step.increase_error:                 # not surely an increase
+        while end is None and step.increase <= Z * step.increase_error:  # not surely an increase
             if _settled(step, tolerance):
                 end = CONVERGED
             elif 2 * len(draws.s) > max_simulations:
-                end = (f"the increase of Q ({step.increase:.2g} ± {step.increase_error:.2g}) is lost in Monte Carlo error at "
-                       f"{len(draws.s)} draws (ESS {step.ess:.0f}); raise max_simulations or the tolerance")
+                end = (
+                    f"the increase of Q ({step.increase:.2g} ± {step.increase_error:.2g}) is lost in Monte Carlo error at "
+                    f"{len(draws.s)} draws (ESS {step.ess:.0f}); raise max_simulations or the tolerance"
+                )
             else:
-                draws = e_step(theta, 2 * len(draws.s)) if e_step.rqmc else draws + e_step(theta, len(draws.s))
+                draws = (
+                    e_step(theta, 2 * len(draws.s))
+                    if e_step.rqmc
+                    else draws + e_step(theta, len(draws.s))
+                )
                 step = _step(e_step.latent, draws, theta, bounds)
         yield step, CONVERGED if _settled(step, tolerance) else end
         theta = step.theta
@@ -246,7 +309,7 @@ def _ascent(e_step: _EStep, theta: np.ndarray, bounds: np.ndarray, simulations: 
         n = int(np.clip(enough, n, max(max_simulations, n)))
 
 # %% ../../nbs/analyst/32_mcem.ipynb #fba3e6eb
-STAGES = ((1e-3, 10**3), (1e-4, 10**5), (1e-5, 10**7))   # (tolerance, draws), Gong (2019), section 4
+STAGES = ((1e-3, 10**3), (1e-4, 10**5), (1e-5, 10**7))  # (tolerance, draws), Gong (2019), section 4
 
 
 def _staged(e_step: _EStep, theta: np.ndarray, bounds: np.ndarray, stages):
@@ -263,6 +326,7 @@ def _staged(e_step: _EStep, theta: np.ndarray, bounds: np.ndarray, stages):
 @dataclass(frozen=True)
 class _Louis:
     "Score (d,), its error covariance (d, d), observed information (d, d) and its standard errors (d, d), at one theta."
+
     score: np.ndarray
     score_covariance: np.ndarray
     information: np.ndarray
@@ -273,9 +337,12 @@ def _louis(derivatives: _Derivatives, draws: _Draws, theta: np.ndarray) -> _Loui
     "Eqs. (15) and (16), with Monte Carlo errors."
     used = draws.weights > 0
     lam, hessian = np.zeros((len(used), theta.size)), np.zeros((len(used), theta.size, theta.size))
-    lam[used], hessian[used] = derivatives.score(draws.s[used], theta), derivatives.hessian(draws.s[used], theta)
+    lam[used], hessian[used] = (
+        derivatives.score(draws.s[used], theta),
+        derivatives.hessian(draws.s[used], theta),
+    )
     score, cov = _mean_and_error(draws.weights, lam, draws.groups)
-    centred = lam - score                                      # E[λλᵀ] - E[λ]E[λ]ᵀ, without cancellation
+    centred = lam - score  # E[λλᵀ] - E[λ]E[λ]ᵀ, without cancellation
     terms = (-hessian - centred[:, :, None] * centred[:, None, :]).reshape(len(lam), -1)
     information, error = _mean_and_error(draws.weights, terms, draws.groups)
     shape = (theta.size, theta.size)
@@ -286,7 +353,9 @@ def _reweighted(latent: Latent, draws: _Draws, start: np.ndarray, theta: np.ndar
     "The draws made at `start`, weighted to stand for draws at theta."
     log_omega = draws.log_omega.copy()
     used = log_omega > -np.inf
-    log_omega[used] += _log_prob(latent, draws.s[used], theta) - _log_prob(latent, draws.s[used], start)
+    log_omega[used] += _log_prob(latent, draws.s[used], theta) - _log_prob(
+        latent, draws.s[used], start
+    )
     return _Draws(draws.s, log_omega, draws.groups)
 
 # %% ../../nbs/analyst/32_mcem.ipynb #6d7cf714
@@ -299,9 +368,13 @@ def _newton(latent: Latent, draws: _Draws, start: np.ndarray, bounds: np.ndarray
     theta, moved, louis = start, draws, _louis(derivatives, draws, start)
     for k in range(steps + 1):
         step = _solve(louis.information, louis.score)
-        if step is None or louis.score @ step > 1 or not np.all((bounds[:, 0] < theta + step) & (theta + step < bounds[:, 1])):
+        if (
+            step is None
+            or louis.score @ step > 1
+            or not np.all((bounds[:, 0] < theta + step) & (theta + step < bounds[:, 1]))
+        ):
             return start, draws, _louis(derivatives, draws, start), False
-        if k == steps or louis.score @ step < 1e-20:            # within 1e-10 standard errors
+        if k == steps or louis.score @ step < 1e-20:  # within 1e-10 standard errors
             return theta, moved, louis, True
         theta = theta + step
         moved = _reweighted(latent, draws, start, theta)
@@ -325,6 +398,7 @@ class Fit:
     ess: effective size of the last sample. converged: EM ended by its own rule, and that size is at least 100.
     interior: theta is a maximum inside the bounds, so that it has standard errors.
     """
+
     theta: np.ndarray
     score: np.ndarray
     information: np.ndarray
@@ -343,10 +417,12 @@ class Fit:
     def covariance(self) -> np.ndarray:
         "Asymptotic covariance (d, d) of theta: the inverse information; ValueError where theta is no interior maximum."
         if not self.interior:
-            raise ValueError(f"theta = {self.theta} is no interior maximum with a positive definite information, so it has no "
-                             "standard errors: it lies on a bound or short of the maximum, the release does not identify all "
-                             "parameters, or the last sample is too small (final_simulations=...); a look at the likelihood, "
-                             "or a Bayesian method, will tell")
+            raise ValueError(
+                f"theta = {self.theta} is no interior maximum with a positive definite information, so it has no "
+                "standard errors: it lies on a bound or short of the maximum, the release does not identify all "
+                "parameters, or the last sample is too small (final_simulations=...); a look at the likelihood, "
+                "or a Bayesian method, will tell"
+            )
         return np.linalg.inv(self.information)
 
     @property
@@ -357,27 +433,56 @@ class Fit:
     @property
     def monte_carlo_errors(self) -> np.ndarray:
         "Standard errors (d,) of theta as a computed maximum: more simulations make them smaller, more privacy budget does not."
-        short = self.covariance @ self.score                     # how far theta stopped from the maximum; zero after Newton steps
-        return np.sqrt(np.diag(self.covariance @ self.score_covariance @ self.covariance) + short**2)
+        short = (
+            self.covariance @ self.score
+        )  # how far theta stopped from the maximum; zero after Newton steps
+        return np.sqrt(
+            np.diag(self.covariance @ self.score_covariance @ self.covariance) + short**2
+        )
 
     def interval(self, level: float = 0.95) -> np.ndarray:
         "Wald's confidence intervals (d, 2), theta ± z standard errors."
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, not {level}")
-        return self.theta[:, None] + stats.norm.ppf(0.5 + level / 2) * self.standard_errors[:, None] * np.array([-1, 1])
+        return self.theta[:, None] + stats.norm.ppf(0.5 + level / 2) * self.standard_errors[
+            :, None
+        ] * np.array([-1, 1])
 
     def summary(self, level: float = 0.95):
         "A table (pandas.DataFrame), a row for each parameter."
         import pandas as pd
+
         low, high = self.interval(level).T
-        return pd.DataFrame({"estimate": self.theta, "standard error": self.standard_errors, f"{level:.0%} from": low, "to": high,
-                             "Monte Carlo error": self.monte_carlo_errors}, index=list(self.names))
+        return pd.DataFrame(
+            {
+                "estimate": self.theta,
+                "standard error": self.standard_errors,
+                f"{level:.0%} from": low,
+                "to": high,
+                "Monte Carlo error": self.monte_carlo_errors,
+            },
+            index=list(self.names),
+        )
 
 # %% ../../nbs/analyst/32_mcem.ipynb #6fe29ebf
-def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, schedule: str = "ascent", tolerance: float = 1e-4,
-         simulations: int = 1000, max_simulations: int = 2**20, stages=STAGES, final_simulations: int | None = None,
-         max_iterations: int = 500, rqmc: bool | None = None, newton: bool = True, executor: Executor | None = None,
-         progress: bool = True) -> Fit:
+def mcem(
+    release: Release,
+    latent: Latent,
+    theta0,
+    *,
+    rng: np.random.Generator,
+    schedule: str = "ascent",
+    tolerance: float = 1e-4,
+    simulations: int = 1000,
+    max_simulations: int = 2**20,
+    stages=STAGES,
+    final_simulations: int | None = None,
+    max_iterations: int = 500,
+    rqmc: bool | None = None,
+    newton: bool = True,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> Fit:
     """Maximum likelihood from a privatised query by Monte Carlo EM.
 
     release: the privatised query. latent: the query's model (see `Latent`). theta0: where to start, (d,) or a number.
@@ -391,18 +496,30 @@ def mcem(release: Release, latent: Latent, theta0, *, rng: np.random.Generator, 
     """
     theta, bounds = _checked(release, latent, theta0, rng)
     if rqmc and not hasattr(latent, "transform"):
-        raise ValueError("rqmc=True needs a latent model with transform(u, theta), values of the query from uniforms")
+        raise ValueError(
+            "rqmc=True needs a latent model with transform(u, theta), values of the query from uniforms"
+        )
     if final_simulations is not None:
         final_simulations = whole_number("final_simulations", final_simulations)
-    e_step = _EStep(release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc), executor)
+    e_step = _EStep(
+        release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc), executor
+    )
     if schedule == "ascent":
-        sizes = whole_number("simulations", simulations), whole_number("max_simulations", max_simulations)
+        sizes = (
+            whole_number("simulations", simulations),
+            whole_number("max_simulations", max_simulations),
+        )
         iterations = _ascent(e_step, theta, bounds, *sizes, positive("tolerance", tolerance))
     elif schedule == "stages" and len(stages):
-        pairs = [(positive("tolerance of a stage", tol), whole_number("draws of a stage", n)) for tol, n in stages]
+        pairs = [
+            (positive("tolerance of a stage", tol), whole_number("draws of a stage", n))
+            for tol, n in stages
+        ]
         iterations = _staged(e_step, theta, bounds, pairs)
     else:
-        raise ValueError(f"schedule must be 'ascent' or 'stages' (with at least one pair in stages), not {schedule!r}")
+        raise ValueError(
+            f"schedule must be 'ascent' or 'stages' (with at least one pair in stages), not {schedule!r}"
+        )
     steps, message = _iterate(iterations, whole_number("max_iterations", max_iterations), progress)
     n = max(100_000, steps[-1].simulations) if final_simulations is None else final_simulations
     fit = _finish(e_step, theta, steps, message, n, bounds, newton)
@@ -418,30 +535,54 @@ def _checked(release, latent, theta0, rng) -> tuple[np.ndarray, np.ndarray]:
         raise TypeError(f"release must be a dpsbi.Release, not {type(release).__name__}")
     missing = [name for name in ("sample", "log_prob") if not callable(getattr(latent, name, None))]
     if missing:
-        raise TypeError(f"a latent model needs sample(theta, n, rng) and log_prob(s, theta); {type(latent).__name__} "
-                        f"lacks {' and '.join(missing)}")
+        raise TypeError(
+            f"a latent model needs sample(theta, n, rng) and log_prob(s, theta); {type(latent).__name__} "
+            f"lacks {' and '.join(missing)}"
+        )
     theta = np.atleast_1d(np.array(theta0, float))
     bounds = _bounds(latent, theta.size)
-    if theta.ndim != 1 or not np.all((bounds[:, 0] <= theta) & (theta <= bounds[:, 1]) & np.isfinite(theta)):
-        raise ValueError(f"theta0 must be a finite vector within the bounds {bounds.tolist()}, not {theta0!r}")
+    if theta.ndim != 1 or not np.all(
+        (bounds[:, 0] <= theta) & (theta <= bounds[:, 1]) & np.isfinite(theta)
+    ):
+        raise ValueError(
+            f"theta0 must be a finite vector within the bounds {bounds.tolist()}, not {theta0!r}"
+        )
     return theta, bounds
 
 # %% ../../nbs/analyst/32_mcem.ipynb #d628a09d
 def _iterate(iterations, max_iterations: int, progress: bool) -> tuple[list[_Step], str]:
     "Run EM to its end: the steps, and CONVERGED or what went wrong."
     steps = []
-    with tqdm(total=max_iterations, desc="Monte Carlo EM", delay=1, disable=not progress, leave=False) as bar:
+    with tqdm(
+        total=max_iterations, desc="Monte Carlo EM", delay=1, disable=not progress, leave=False
+    ) as bar:
         for step, end in iterations:
             steps.append(step)
-            bar.set_postfix(simulations=step.simulations, ess=f"{step.ess:.0f}", increase=f"{step.increase:.2g}", refresh=False)
+            bar.set_postfix(
+                simulations=step.simulations,
+                ess=f"{step.ess:.0f}",
+                increase=f"{step.increase:.2g}",
+                refresh=False,
+            )
             bar.update()
             if end is not None:
                 return steps, end
             if len(steps) >= max_iterations:
-                return steps, f"stopped after max_iterations = {max_iterations}; the last step raised Q by {step.increase:.2g}"
+                return (
+                    steps,
+                    f"stopped after max_iterations = {max_iterations}; the last step raised Q by {step.increase:.2g}",
+                )
 
 # %% ../../nbs/analyst/32_mcem.ipynb #15cb78b0
-def _finish(e_step: _EStep, theta0, steps: list[_Step], message: str, n: int, bounds: np.ndarray, newton: bool) -> Fit:
+def _finish(
+    e_step: _EStep,
+    theta0,
+    steps: list[_Step],
+    message: str,
+    n: int,
+    bounds: np.ndarray,
+    newton: bool,
+) -> Fit:
     "Score, information and likelihood at the end of EM, from a last and larger sample."
     latent, theta = e_step.latent, steps[-1].theta
     start, draws = theta, e_step(theta, n)
@@ -453,11 +594,27 @@ def _finish(e_step: _EStep, theta0, steps: list[_Step], message: str, n: int, bo
     if not interior:
         message += "; theta is no interior maximum of the likelihood, so it has no standard errors"
     top = draws.log_omega.max()
-    omega = np.exp(draws.log_omega - top).reshape(draws.groups, -1).mean(axis=1)          # the likelihood is the mean weight
+    omega = (
+        np.exp(draws.log_omega - top).reshape(draws.groups, -1).mean(axis=1)
+    )  # the likelihood is the mean weight
     columns = ("simulations", "ess", "increase", "increase_error")
     trace = {name: np.array([getattr(step, name) for step in steps]) for name in columns}
     trace["theta"] = np.array([theta0] + [step.theta for step in steps])
-    names = getattr(latent, "names", None) or (("theta",) if theta.size == 1 else tuple(f"theta[{j}]" for j in range(theta.size)))
-    return Fit(theta, louis.score, louis.information, trace, louis.score_covariance, louis.information_error,
-               float(top + np.log(omega.mean())), float(omega.std(ddof=1) / omega.mean() / np.sqrt(len(omega))),
-               float(ess), converged, interior, message, tuple(names))
+    names = getattr(latent, "names", None) or (
+        ("theta",) if theta.size == 1 else tuple(f"theta[{j}]" for j in range(theta.size))
+    )
+    return Fit(
+        theta,
+        louis.score,
+        louis.information,
+        trace,
+        louis.score_covariance,
+        louis.information_error,
+        float(top + np.log(omega.mean())),
+        float(omega.std(ddof=1) / omega.mean() / np.sqrt(len(omega))),
+        float(ess),
+        converged,
+        interior,
+        message,
+        tuple(names),
+    )

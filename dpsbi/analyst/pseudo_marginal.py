@@ -17,23 +17,45 @@ import numpy as np
 from scipy import special
 from tqdm import tqdm
 
-from .importance import Rounds, evidence    # one family: the rounds and proposals of adaptive importance sampling
+from dpsbi.analyst.importance import (
+    Rounds,
+    evidence,
+)  # one family: the rounds and proposals of adaptive importance sampling
 from ..mechanisms import Release
-from ..model import (Checkpoint, Journal, Model, _width, about_prior, about_proposal, batch_sizes, check_release, in_order, mechanism_log_prob,
-                         off_grid, query_values, seed_state, warn)
+from dpsbi.model import (
+    Checkpoint,
+    Journal,
+    Model,
+    _width,
+    about_prior,
+    about_proposal,
+    batch_sizes,
+    check_release,
+    in_order,
+    mechanism_log_prob,
+    off_grid,
+    query_values,
+    seed_state,
+    warn,
+)
 from ..posterior import Posterior, _arviz, kish
 from ..privacy import whole_number
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #08399761
 class StateSpace(Protocol):
     "A model that can be stepped: what `pseudo_marginal` needs for a particle filter. Time begins at 0; P particles for each of B thetas."
-    prior: object                # as a Model's
-    times: np.ndarray            # (L,), from 0 on, increasing: when the released values were observed, in the release's order
+
+    prior: object  # as a Model's
+    times: (
+        np.ndarray
+    )  # (L,), from 0 on, increasing: when the released values were observed, in the release's order
 
     def start(self, theta: np.ndarray, particles: int, rng: np.random.Generator) -> np.ndarray:
         "Hidden states (B, P, k) at time 0, for theta (B, d)."
 
-    def step(self, state: np.ndarray, theta: np.ndarray, t: float, until: float, rng: np.random.Generator) -> np.ndarray:
+    def step(
+        self, state: np.ndarray, theta: np.ndarray, t: float, until: float, rng: np.random.Generator
+    ) -> np.ndarray:
         "States (B, P, k) at time `until`, each drawn from the model given the state at t, independently."
 
     def observed(self, state: np.ndarray, j: int) -> np.ndarray:
@@ -54,14 +76,18 @@ def _log_mean(log_w):
 def _ancestors(weights, rng):
     "Systematic resampling of each row of weights (R, P): the indices of the survivors (R, P)."
     reached, (rows, size) = np.cumsum(weights, axis=1), weights.shape
-    reached = np.ceil(size * (reached / reached[:, -1:]) - rng.random((rows, 1))).clip(0, size).astype(int)
+    reached = (
+        np.ceil(size * (reached / reached[:, -1:]) - rng.random((rows, 1)))
+        .clip(0, size)
+        .astype(int)
+    )
     reached[:, -1] = size
     copies = np.diff(reached, axis=1, prepend=0)
     return np.repeat(np.tile(np.arange(size), rows), copies.ravel()).reshape(rows, size)
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #b9600da6
 MOST_HALVINGS = 40
-TAIL = 5.0          # degrees of freedom of the look ahead
+TAIL = 5.0  # degrees of freedom of the look ahead
 
 
 def _stops(t, until, halvings):
@@ -71,9 +97,13 @@ def _stops(t, until, halvings):
 
 def _outlook(model, state, theta, t, until, reading):
     "log of a Student t with the forecast's mean and variance and the reading's, at the reading: where each particle is heading (B, P)."
-    mean, variance = (np.reshape(v, (*state.shape[:2], -1)) for v in model.forecast(state, theta, t, until))
+    mean, variance = (
+        np.reshape(v, (*state.shape[:2], -1)) for v in model.forecast(state, theta, t, until)
+    )
     variance = variance + reading[1] ** 2
-    log_h = -0.5 * np.log(variance) - (TAIL + 1) / 2 * np.log1p((reading[0] - mean) ** 2 / variance / TAIL)
+    log_h = -0.5 * np.log(variance) - (TAIL + 1) / 2 * np.log1p(
+        (reading[0] - mean) ** 2 / variance / TAIL
+    )
     return np.nan_to_num(log_h.sum(axis=-1), nan=-700.0, neginf=-700.0, posinf=700.0)
 
 
@@ -88,9 +118,11 @@ def _wanted(model, state, theta, t, until, reading):
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #d273b942
 def _reading(mechanism, y):
     "What one released value y says of the confidential one: the likeliest value, and half the distance at which log η falls by 2."
+
     def log_eta(s):
         with np.errstate(all="ignore"):
             return np.nan_to_num(mechanism.log_prob(np.array([y]), s[:, None]), nan=-np.inf)
+
     reach = np.geomspace(1e-6, 1e15, 500)
     s = np.concatenate([y - reach[::-1], [y], y + reach])
     for _ in range(6):
@@ -98,7 +130,10 @@ def _reading(mechanism, y):
         s = np.linspace(s[max(best - 1, 0)], s[min(best + 1, s.size - 1)], 401)
     values = log_eta(s)
     likeliest = s[values >= values.max() - 1e-9].mean()
-    inside = [np.append(0.0, reach[log_eta(likeliest + side * reach) >= values.max() - 2]).max() for side in (-1, 1)]
+    inside = [
+        np.append(0.0, reach[log_eta(likeliest + side * reach) >= values.max() - 2]).max()
+        for side in (-1, 1)
+    ]
     return likeliest, max(max(inside) / 2, 1e-9)
 
 
@@ -143,23 +178,30 @@ def _filter(model, y, mechanism, readings, halvings, theta, particles, rng):
     state, t, chosen, total = model.start(theta, particles, rng), 0.0, [], np.zeros(len(theta))
     log_w = np.zeros(state.shape[:2])
     for j, until in enumerate(model.times):
-        chosen.append(_wanted(model, state, theta, t, until, readings[j]) if halvings is None else halvings[j])
+        chosen.append(
+            _wanted(model, state, theta, t, until, readings[j]) if halvings is None else halvings[j]
+        )
         ahead = np.zeros_like(log_w)
         for stop in _stops(t, until, chosen[-1]):
             if stop > t:
                 state = model.step(state, theta, t, stop, rng)
-            seen = _outlook(model, state, theta, stop, until, readings[j]) if stop < until else _log_eta(model, mechanism, y[j], state, j)
+            seen = (
+                _outlook(model, state, theta, stop, until, readings[j])
+                if stop < until
+                else _log_eta(model, mechanism, y[j], state, j)
+            )
             log_w, ahead, t = log_w + seen - ahead, seen, stop
             state = _select(state, log_w, ahead, total, rng)
     return total + _log_mean(log_w), chosen
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #5d7aa5c9
-CLOUD = 2**15    # particles that are moved at once
+CLOUD = 2**15  # particles that are moved at once
 
 
 @dataclass(frozen=True)
 class _Likelihood:
     "Estimates (B,) of log f(s_dp | theta), by simulations or by a particle filter; call with (theta (B, d), rng)."
+
     release: Release
     model: object
     particles: int
@@ -170,23 +212,37 @@ class _Likelihood:
         return hasattr(self.model, "step")
 
     def __call__(self, theta, rng):
-        size, part = max(1, CLOUD // self.particles), self.filter if self.filtered else self.simulations
-        return np.concatenate([part(theta[i:i + size], rng) for i in range(0, len(theta), size)])
+        size, part = (
+            max(1, CLOUD // self.particles),
+            self.filter if self.filtered else self.simulations,
+        )
+        return np.concatenate([part(theta[i : i + size], rng) for i in range(0, len(theta), size)])
 
     def simulations(self, theta, rng):
         "(B, 2): the estimates, and how many simulations failed."
-        s = query_values(self.model, self.release.query, np.repeat(theta, self.particles, axis=0), rng, _width(self.release))
+        s = query_values(
+            self.model,
+            self.release.query,
+            np.repeat(theta, self.particles, axis=0),
+            rng,
+            _width(self.release),
+        )
         failed = np.isnan(s).any(axis=1).reshape(-1, self.particles).sum(axis=1)
-        return np.stack([_log_mean(mechanism_log_prob(self.release, s).reshape(-1, self.particles)), failed], axis=1)
+        return np.stack(
+            [_log_mean(mechanism_log_prob(self.release, s).reshape(-1, self.particles)), failed],
+            axis=1,
+        )
 
     def filter(self, theta, rng, pilot=False):
         y, mechanism = self.release.s_dp.reshape(len(self.model.times), -1), self.release.mechanism
         readings = _readings(mechanism, tuple(map(tuple, y.tolist())))
-        found = _filter(self.model, y, mechanism, readings, self.halvings, theta, self.particles, rng)[pilot]
+        found = _filter(
+            self.model, y, mechanism, readings, self.halvings, theta, self.particles, rng
+        )[pilot]
         return found if pilot else np.stack([found, np.zeros(len(found))], axis=1)
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #ded8cfb4
-PILOTS, PILOT = 16, 64     # parameters of a pilot run, and its particles at each
+PILOTS, PILOT = 16, 64  # parameters of a pilot run, and its particles at each
 
 
 def _guided(likelihood, theta, rng):
@@ -194,19 +250,30 @@ def _guided(likelihood, theta, rng):
     if not likelihood.filtered or likelihood.halvings is not None:
         return likelihood
     pilot = theta[np.linspace(0, len(theta) - 1, min(PILOTS, len(theta))).astype(int)]
-    return replace(likelihood, halvings=tuple(replace(likelihood, particles=PILOT).filter(pilot, rng, pilot=True)))
+    return replace(
+        likelihood,
+        halvings=tuple(replace(likelihood, particles=PILOT).filter(pilot, rng, pilot=True)),
+    )
 
 
 def _estimate(likelihood, theta, rng, executor):
     "log-likelihood estimates and failed simulations (n, 2) at theta (n, d), in batches that depend on n alone."
     sizes = batch_sizes(len(theta))
     starts = np.cumsum([0, *sizes[:-1]])
-    tasks = ((theta[a:a + k], child) for a, k, child in zip(starts, sizes, rng.spawn(len(sizes))))
+    tasks = ((theta[a : a + k], child) for a, k, child in zip(starts, sizes, rng.spawn(len(sizes))))
     return np.concatenate(list(in_order(executor, likelihood, tasks)))
 
 
-def log_likelihood(release: Release, model: Model | StateSpace, theta, *, particles: int, rng: np.random.Generator, look_ahead: bool = True,
-                   executor: Executor | None = None) -> np.ndarray:
+def log_likelihood(
+    release: Release,
+    model: Model | StateSpace,
+    theta,
+    *,
+    particles: int,
+    rng: np.random.Generator,
+    look_ahead: bool = True,
+    executor: Executor | None = None,
+) -> np.ndarray:
     """Logs (n,) of unbiased estimates of f(s_dp | theta) at theta (n, d): the mean of the mechanism's density, or a particle filter.
 
     particles: simulations (of a Model) or particles (of a StateSpace) per theta. look_ahead: whether to resample between
@@ -214,13 +281,15 @@ def log_likelihood(release: Release, model: Model | StateSpace, theta, *, partic
     """
     _check(release, model, METHODS[0], dict(particles=particles))
     theta = np.asarray(theta, float)
-    likelihood = _Likelihood(release, model, particles, None if look_ahead else (0,) * release.s_dp.size)
+    likelihood = _Likelihood(
+        release, model, particles, None if look_ahead else (0,) * release.s_dp.size
+    )
     return _estimate(_guided(likelihood, theta, rng.spawn(1)[0]), theta, rng, executor)[:, 0]
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #a20e6922
 METHODS = ("importance", "metropolis")
-CHECKED = 2 * 3      # paths by which a state space's shapes are tried
-FEWEST = 6000        # least max_simulations: with fewer, a pilot run and a few parameters would be all
+CHECKED = 2 * 3  # paths by which a state space's shapes are tried
+FEWEST = 6000  # least max_simulations: with fewer, a pilot run and a few parameters would be all
 
 
 def _check(release, model, method, counts):
@@ -230,33 +299,53 @@ def _check(release, model, method, counts):
     for name, value in counts.items():
         whole_number(name, value, int(name != "warmup"))
     if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), which the pseudo-marginal method needs")
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), which the pseudo-marginal method needs"
+        )
     if hasattr(model, "step"):
-        missing = [name for name in ("prior", "times", "start", "observed") if not hasattr(model, name)]
+        missing = [
+            name for name in ("prior", "times", "start", "observed") if not hasattr(model, name)
+        ]
         if missing:
-            raise TypeError(f"a state-space model needs prior, times, start, step and observed; {type(model).__name__} lacks {', '.join(missing)}")
+            raise TypeError(
+                f"a state-space model needs prior, times, start, step and observed; {type(model).__name__} lacks {', '.join(missing)}"
+            )
         _check_parts(release, _check_shapes(release, model))
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #4253e27c
 def _check_shapes(release, model):
     "Times and shapes of a state-space model, tried with 2 thetas and 3 particles (CHECKED paths); returns what was observed (L, q)."
     times, L = np.asarray(model.times, float), len(model.times)
-    if times.ndim != 1 or not L or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
+    if (
+        times.ndim != 1
+        or not L
+        or not np.isfinite(times).all()
+        or times[0] < 0
+        or (np.diff(times) <= 0).any()
+    ):
         raise ValueError(f"times must be finite, at least 0 and increasing, not {times.tolist()}")
     if release.s_dp.size % L:
-        raise ValueError(f"{release.s_dp.size} released values cannot be shared among {L} observation times, the same number each")
+        raise ValueError(
+            f"{release.s_dp.size} released values cannot be shared among {L} observation times, the same number each"
+        )
     rng, q, t, s = np.random.default_rng(0), release.s_dp.size // L, 0.0, []
     theta = model.prior.sample(2, rng)
     state = model.start(theta, 3, rng)
     if np.ndim(state) != 3 or np.shape(state)[:2] != (2, 3):
-        raise ValueError(f"start must return states (B, P, k), for 2 thetas and 3 particles (2, 3, k), not shape {np.shape(state)}")
+        raise ValueError(
+            f"start must return states (B, P, k), for 2 thetas and 3 particles (2, 3, k), not shape {np.shape(state)}"
+        )
     for j, until in enumerate(times):
         moved = model.step(state, theta, t, until, rng) if until > t else state
         if np.shape(moved) != np.shape(state):
-            raise ValueError(f"step must return states of the shape it was given, {np.shape(state)}, not {np.shape(moved)}")
+            raise ValueError(
+                f"step must return states of the shape it was given, {np.shape(state)}, not {np.shape(moved)}"
+            )
         seen = np.asarray(model.observed(moved, j), float)
         if seen.shape != (2, 3, q) and not (q == 1 and seen.shape == (2, 3)):
-            raise ValueError(f"observed must return {q} value{'s' * (q > 1)} per particle, (2, 3, {q}) for 2 thetas and 3 particles, not shape {seen.shape}")
+            raise ValueError(
+                f"observed must return {q} value{'s' * (q > 1)} per particle, (2, 3, {q}) for 2 thetas and 3 particles, not shape {seen.shape}"
+            )
         s, t, state = [*s, seen[0, 0].reshape(q)], until, moved
     return np.array(s)
 
@@ -265,17 +354,22 @@ def _check_parts(release, s):
     "Whether log η is the sum of its parts, one for each time."
     log_prob, y = release.mechanism.log_prob, release.s_dp.reshape(s.shape)
     if release.query.smoothness is not None:
-        raise ValueError("smooth-sensitivity noise has one scale for all values, so it does not fall into independent parts, one for each time: "
-                         "pass a Model with simulate")
+        raise ValueError(
+            "smooth-sensitivity noise has one scale for all values, so it does not fall into independent parts, one for each time: "
+            "pass a Model with simulate"
+        )
     parts, whole = sum(log_prob(a, b) for a, b in zip(y, s)), log_prob(release.s_dp, s.ravel())
     if not np.isclose(parts, whole, rtol=1e-9, atol=1e-9, equal_nan=True):
-        raise ValueError(f"the noise of {type(release.mechanism).__name__} does not fall into independent parts, one for each time (log densities "
-                         f"add up to {parts:.6g}, not {whole:.6g}): pass a Model with simulate")
+        raise ValueError(
+            f"the noise of {type(release.mechanism).__name__} does not fall into independent parts, one for each time (log densities "
+            f"add up to {parts:.6g}, not {whole:.6g}): pass a Model with simulate"
+        )
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #506a946f
 @dataclass(frozen=True)
 class _Run:
     "What all stages of a run share; tally counts the estimates and simulations made, limit is the most of the latter."
+
     likelihood: _Likelihood
     journal: Journal
     executor: Executor | None
@@ -298,21 +392,25 @@ class _Run:
             return self.likelihood
         if self.likelihood.halvings is None:
             self.tally["simulations"] += PILOT * min(PILOTS, len(z))
-        halvings = self.journal(lambda: _guided(self.likelihood, self.prior.from_unconstrained(z), rng).halvings)
+        halvings = self.journal(
+            lambda: _guided(self.likelihood, self.prior.from_unconstrained(z), rng).halvings
+        )
         return replace(self.likelihood, halvings=tuple(int(h) for h in halvings))
 
     def estimate(self, likelihood, z, rng):
         "log-likelihood estimates (n,) at z (n, free)."
         self.tally["evaluations"] += len(z)
         self.tally["simulations"] += len(z) * likelihood.particles
-        found = self.journal(lambda: _estimate(likelihood, self.prior.from_unconstrained(z), rng, self.executor))
+        found = self.journal(
+            lambda: _estimate(likelihood, self.prior.from_unconstrained(z), rng, self.executor)
+        )
         self.tally["failed"] += int(found[:, 1].sum())
         return found[:, 0]
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #8ab37c5a
-DEFENSIVE = 0.05     # share of each round that is drawn from the prior
-SCOUTS = 40          # most rounds to find the posterior
-FOUND = 0.5          # share of the simulations allowed that may be spent on finding it
+DEFENSIVE = 0.05  # share of each round that is drawn from the prior
+SCOUTS = 40  # most rounds to find the posterior
+FOUND = 0.5  # share of the simulations allowed that may be spent on finding it
 
 
 def _locate(run, first, rng):
@@ -327,24 +425,42 @@ def _locate(run, first, rng):
         child = rng.spawn(1)[0]
         if r:
             power = rounds.adapt(child)
-        run.bar.set_postfix_str(f"looking for the posterior, tempered to {power:.2g}", refresh=False)
+        run.bar.set_postfix_str(
+            f"looking for the posterior, tempered to {power:.2g}", refresh=False
+        )
         run.bar.update(0)
         if power == 1.0 and r > 1:
             return rounds
         if r > 4 and power == 0.0:
-            raise ValueError(f"none of {len(rounds.z):,} parameters could have led to the release: " + (off_grid(run.likelihood.release) or (
-                             "the prior excludes the data, the simulator fails, the query is not the released one, or there are too few particles")))
-        if run.affords(run.likelihood, n + pilot // run.likelihood.particles + 1, FOUND if r else 1.0) <= n:
+            raise ValueError(
+                f"none of {len(rounds.z):,} parameters could have led to the release: "
+                + (
+                    off_grid(run.likelihood.release)
+                    or (
+                        "the prior excludes the data, the simulator fails, the query is not the released one, or there are too few particles"
+                    )
+                )
+            )
+        if (
+            run.affords(
+                run.likelihood, n + pilot // run.likelihood.particles + 1, FOUND if r else 1.0
+            )
+            <= n
+        ):
             break
         z = rounds.propose(n, child)
         rounds.add(z, run.estimate(run.guided(z, child.spawn(1)[0]), z, child))
-    warn(f"after {r} rounds the likelihood still has to be tempered (power {power:.2g}): too few simulations or particles for so sharp a "
-         "likelihood, or too wide a prior; do not trust the answer unless ESS and Pareto k are good")
+    warn(
+        f"after {r} rounds the likelihood still has to be tempered (power {power:.2g}): too few simulations or particles for so sharp a "
+        "likelihood, or too wide a prior; do not trust the answer unless ESS and Pareto k are good"
+    )
     return rounds
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #30d76be8
-SIGMA = dict(importance=1.0, metropolis=1.2)     # wanted sd of the log-likelihood estimate at the posterior mean
-LEAST, MOST = 16, 2**12                          # particles
+SIGMA = dict(
+    importance=1.0, metropolis=1.2
+)  # wanted sd of the log-likelihood estimate at the posterior mean
+LEAST, MOST = 16, 2**12  # particles
 
 
 def _tune(run, rounds, target, rng):
@@ -357,26 +473,45 @@ def _tune(run, rounds, target, rng):
     for _ in range(10):
         if run.affords(likelihood, 64, 0.5 + 0.5 * FOUND) < 64:
             break
-        logs, size = run.estimate(likelihood, np.repeat(mean, 64, axis=0), rng.spawn(1)[0]), likelihood.particles
+        logs, size = (
+            run.estimate(likelihood, np.repeat(mean, 64, axis=0), rng.spawn(1)[0]),
+            likelihood.particles,
+        )
         sd = logs.std() if (logs > -np.inf).all() else np.inf
         wanted = int(np.clip(np.ceil(size * min((sd / target) ** 2, 4.0)), least, MOST))
         too_few = size if sd > 1.4 * target else too_few
-        if 0.7 * target < sd < 1.4 * target or wanted == size or (sd < target and wanted < 2 * too_few) or run.tally["fixed"]:
+        if (
+            0.7 * target < sd < 1.4 * target
+            or wanted == size
+            or (sd < target and wanted < 2 * too_few)
+            or run.tally["fixed"]
+        ):
             break
         likelihood = replace(likelihood, particles=wanted)
     if sd > 2 * target:
-        warn(f"with {size} particles the log-likelihood has sd {sd:.1f} at the posterior mean, where {target} would be good: expect few "
-                      "effective draws; " + ("ask for more particles" if run.tally["fixed"] else "the noise is too sharp for this model"))
+        warn(
+            f"with {size} particles the log-likelihood has sd {sd:.1f} at the posterior mean, where {target} would be good: expect few "
+            "effective draws; "
+            + (
+                "ask for more particles"
+                if run.tally["fixed"]
+                else "the noise is too sharp for this model"
+            )
+        )
     return likelihood, float(sd)
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #24951ade
-ROUNDS = 50      # most rounds of draws
+ROUNDS = 50  # most rounds of draws
 
 
 def _importance(run, start, draws, rng):
     "Rounds with the tuned likelihood until they are worth `draws`, all from one frozen proposal; and what to say of them."
     found = (start.log_weights > -np.inf).any()
-    likelihood, sd = _tune(run, start, SIGMA["importance"], rng.spawn(1)[0]) if found else (run.likelihood, math.nan)
+    likelihood, sd = (
+        _tune(run, start, SIGMA["importance"], rng.spawn(1)[0])
+        if found
+        else (run.likelihood, math.nan)
+    )
     info = dict(particles=likelihood.particles, sd_log_likelihood=sd, halvings=likelihood.halvings)
     last, n = _sharpened(run, start, likelihood, draws, rng.spawn(1)[0])
     rounds, ess = Rounds(run.prior, run.prior, DEFENSIVE), []
@@ -392,7 +527,12 @@ def _importance(run, start, draws, rng):
         run.bar.update(max(0, min(draws, int(ess[-1])) - run.bar.n))
         if ess[-1] >= draws:
             break
-        n = int(np.clip(1.1 * (draws - ess[-1]) * len(rounds.z) / max(ess[-1], 1), draws / 4, draws)) + 1
+        n = (
+            int(
+                np.clip(1.1 * (draws - ess[-1]) * len(rounds.z) / max(ess[-1], 1), draws / 4, draws)
+            )
+            + 1
+        )
     if ess:
         return rounds, info | dict(ess_by_round=ess)
     worth = kish(start.log_weights) if (start.log_weights > -np.inf).any() else 0.0
@@ -402,10 +542,13 @@ def _importance(run, start, draws, rng):
 def _sharpened(run, start, likelihood, draws, rng):
     "The frozen proposal, fitted to one round with the tuned likelihood, and how many draws to begin with."
     rounds = Rounds(run.prior, run.prior, DEFENSIVE)
-    if len(start.proposals) == 1:                                    # nothing was found
+    if len(start.proposals) == 1:  # nothing was found
         return start.proposals[0], 0
     rounds.append(start.proposals[-1])
-    n = min(max(draws // 4, 200 * run.prior.free), run.affords(likelihood, draws + 200 * run.prior.free) // 4)
+    n = min(
+        max(draws // 4, 200 * run.prior.free),
+        run.affords(likelihood, draws + 200 * run.prior.free) // 4,
+    )
     if n >= LEAST:
         z = rounds.propose(n, rng)
         rounds.add(z, run.estimate(likelihood, z, rng))
@@ -418,10 +561,14 @@ def _weighted(run, rounds, draws, info):
     "The posterior of importance sampling squared."
     log_w = rounds.log_weights
     if not (log_w > -np.inf).any():
-        raise ValueError(f"no draw has positive weight: with {info['particles']} particles, none could have led to the release; ask for more particles")
+        raise ValueError(
+            f"no draw has positive weight: with {info['particles']} particles, none could have led to the release; ask for more particles"
+        )
     if info["ess_by_round"][-1] < draws:
-        warn(f"the effective sample size is {info['ess_by_round'][-1]:.0f} after {info['simulations']:,} simulations, not {draws}; the log-likelihood "
-                      f"has sd {info['sd_log_likelihood']:.1f} at the posterior mean: ask for more particles, or fewer draws")
+        warn(
+            f"the effective sample size is {info['ess_by_round'][-1]:.0f} after {info['simulations']:,} simulations, not {draws}; the log-likelihood "
+            f"has sd {info['sd_log_likelihood']:.1f} at the posterior mean: ask for more particles, or fewer draws"
+        )
     info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(log_w)))
     return Posterior(run.prior.from_unconstrained(rounds.z), log_w, run.prior.names, info)
 
@@ -430,7 +577,12 @@ def _blocks(likelihood, theta, seeds, rng):
     "Block estimates and failed simulations (C, G, 2) at theta (C, d): fresh for one block, else by the seeds (C, G) of each chain's blocks."
     if seeds.shape[1] == 1:
         return likelihood(theta, rng)[:, None]
-    return np.array([[likelihood(theta[c:c + 1], np.random.default_rng(seed))[0] for seed in row] for c, row in enumerate(seeds)])
+    return np.array(
+        [
+            [likelihood(theta[c : c + 1], np.random.default_rng(seed))[0] for seed in row]
+            for c, row in enumerate(seeds)
+        ]
+    )
 
 
 def _log_prior(prior, z):
@@ -447,26 +599,43 @@ def _walk(likelihood, z, log_f, seeds, factor, iterations, rng):
     now = _log_prior(prior, z) + _log_mean(log_f)
     for _ in range(iterations):
         z_new, seeds_new = z + rng.normal(size=z.shape) @ factor.T, seeds.copy()
-        seeds_new[each, rng.integers(seeds.shape[1], size=len(z))] = rng.integers(2**52, size=len(z))   # floats can hold these
-        log_f_new, failed = np.moveaxis(_blocks(likelihood, prior.from_unconstrained(z_new), seeds_new, rng), 2, 0)
+        seeds_new[each, rng.integers(seeds.shape[1], size=len(z))] = rng.integers(
+            2**52, size=len(z)
+        )  # floats can hold these
+        log_f_new, failed = np.moveaxis(
+            _blocks(likelihood, prior.from_unconstrained(z_new), seeds_new, rng), 2, 0
+        )
         new = _log_prior(prior, z_new) + _log_mean(log_f_new)
         yes = np.log(rng.random(len(z))) < new - now
         now, z = np.where(yes, new, now), np.where(yes[:, None], z_new, z)
-        log_f, seeds = np.where(yes[:, None], log_f_new, log_f), np.where(yes[:, None], seeds_new, seeds)
+        log_f, seeds = (
+            np.where(yes[:, None], log_f_new, log_f),
+            np.where(yes[:, None], seeds_new, seeds),
+        )
         out.append(np.concatenate([z, log_f, seeds, failed.sum(axis=1, keepdims=True)], axis=1))
     return np.stack(out, axis=1)
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #eaf5e04b
-SEGMENT = 50     # steps between adaptations, and the least between checkpoints
-GROUP = 4        # chains that walk side by side in one task; fixed, so that results depend on no executor
+SEGMENT = 50  # steps between adaptations, and the least between checkpoints
+GROUP = 4  # chains that walk side by side in one task; fixed, so that results depend on no executor
 
 
 def _segment(run, likelihood, state, factor, iterations, rng):
     "All chains through one segment, by groups: their states (C, iterations, width)."
-    free, groups = run.prior.free, [state[i:i + GROUP] for i in range(0, len(state), GROUP)]
+    free, groups = run.prior.free, [state[i : i + GROUP] for i in range(0, len(state), GROUP)]
     G = (state.shape[1] - free) // 2
-    tasks = ((likelihood, s[:, :free], s[:, free:free + G], s[:, free + G:free + 2 * G].astype(np.int64), factor, iterations, child)
-             for s, child in zip(groups, rng.spawn(len(groups))))
+    tasks = (
+        (
+            likelihood,
+            s[:, :free],
+            s[:, free : free + G],
+            s[:, free + G : free + 2 * G].astype(np.int64),
+            factor,
+            iterations,
+            child,
+        )
+        for s, child in zip(groups, rng.spawn(len(groups)))
+    )
     run.tally["evaluations"] += len(state) * iterations
     run.tally["simulations"] += len(state) * iterations * likelihood.particles * G
     path = run.journal(lambda: np.concatenate(list(in_order(run.executor, _walk, tasks))))
@@ -477,11 +646,15 @@ def _segment(run, likelihood, state, factor, iterations, rng):
 def _first(run, proposal, likelihood, chains, blocks, rng):
     "Where the chains start (C, width): draws from the proposal whose likelihood is not zero."
     z, seeds = proposal.sample(8 * chains, rng), rng.integers(2**52, size=(8 * chains, blocks))
-    log_f = run.journal(lambda: _blocks(likelihood, run.prior.from_unconstrained(z), seeds, rng)[..., 0])
+    log_f = run.journal(
+        lambda: _blocks(likelihood, run.prior.from_unconstrained(z), seeds, rng)[..., 0]
+    )
     possible = np.flatnonzero(_log_mean(log_f) + _log_prior(run.prior, z) > -np.inf)[:chains]
     if len(possible) < chains:
-        raise ValueError(f"only {len(possible)} of {len(z)} starting points could have led to the release, fewer than the {chains} chains: "
-                         "ask for more particles")
+        raise ValueError(
+            f"only {len(possible)} of {len(z)} starting points could have led to the release, fewer than the {chains} chains: "
+            "ask for more particles"
+        )
     return np.concatenate([z, log_f, seeds], axis=1)[possible]
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #69dcdeb5
@@ -492,19 +665,34 @@ def _metropolis(run, rounds, draws, chains, warmup, thin, blocks, rng):
     free, wanted, warm, kept, moved = run.prior.free, math.ceil(draws / chains) * thin, [], [], 0
     spread = np.cov(rounds.z.T, aweights=np.exp(rounds.log_weights - rounds.log_weights.max()))
     state = _first(run, rounds.proposals[-1], likelihood, chains, blocks, rng.spawn(1)[0])
-    lengths = [(True, k) for k in _cut(warmup, SEGMENT)] + [(False, k) for k in _cut(wanted, max(SEGMENT, wanted // 50))]
+    lengths = [(True, k) for k in _cut(warmup, SEGMENT)] + [
+        (False, k) for k in _cut(wanted, max(SEGMENT, wanted // 50))
+    ]
     for adapting, length in lengths:
-        if adapting and len(warm) > 1:                        # the later half of what was walked so far; never after the warm-up
-            spread = np.cov(np.concatenate(warm[len(warm) // 2:], axis=1).reshape(-1, free).T)
-        factor = 2.38 / math.sqrt(free) * np.linalg.cholesky(np.atleast_2d(spread) + 1e-12 * np.eye(free))
+        if (
+            adapting and len(warm) > 1
+        ):  # the later half of what was walked so far; never after the warm-up
+            spread = np.cov(np.concatenate(warm[len(warm) // 2 :], axis=1).reshape(-1, free).T)
+        factor = (
+            2.38
+            / math.sqrt(free)
+            * np.linalg.cholesky(np.atleast_2d(spread) + 1e-12 * np.eye(free))
+        )
         path = _segment(run, likelihood, state, factor, length, rng.spawn(1)[0])
         z, before, state = path[..., :free], state[:, None, :free], path[:, -1]
         (warm if adapting else kept).append(z)
         moved += 0 if adapting else int((np.diff(z, axis=1, prepend=before) != 0).any(axis=2).sum())
         run.bar.set_postfix_str("warming up" if adapting else "", refresh=False)
         run.bar.update(0 if adapting else length * chains // thin)
-    info = dict(particles=likelihood.particles * blocks, sd_log_likelihood=sd, halvings=likelihood.halvings, acceptance=moved / wanted / chains)
-    return np.concatenate(kept, axis=1)[:, thin - 1::thin], info | dict(warmup=warmup, thin=thin, blocks=blocks)
+    info = dict(
+        particles=likelihood.particles * blocks,
+        sd_log_likelihood=sd,
+        halvings=likelihood.halvings,
+        acceptance=moved / wanted / chains,
+    )
+    return np.concatenate(kept, axis=1)[:, thin - 1 :: thin], info | dict(
+        warmup=warmup, thin=thin, blocks=blocks
+    )
 
 
 def _cut(n, length):
@@ -516,16 +704,42 @@ def _unweighted(run, z, info):
     rhat = np.full(z.shape[2], np.nan)
     if z.shape[0] > 1 and z.shape[1] >= 4:
         rhat = np.array([_arviz().rhat(column) for column in np.moveaxis(z, 2, 0)], float)
-    posterior = Posterior(run.prior.from_unconstrained(z.reshape(-1, z.shape[2])), None, run.prior.names, info | dict(chains=len(z), rhat=rhat.tolist()))
+    posterior = Posterior(
+        run.prior.from_unconstrained(z.reshape(-1, z.shape[2])),
+        None,
+        run.prior.names,
+        info | dict(chains=len(z), rhat=rhat.tolist()),
+    )
     if np.nanmax(rhat, initial=0) > 1.01:
-        warn(f"R-hat is {np.nanmax(rhat):.3f}, above 1.01: the chains have not mixed; ask for more draws, a longer warmup"
-                      + (f", or more particles (the log-likelihood has sd {info['sd_log_likelihood']:.1f})" if info["sd_log_likelihood"] > 1.7 else ""))
+        warn(
+            f"R-hat is {np.nanmax(rhat):.3f}, above 1.01: the chains have not mixed; ask for more draws, a longer warmup"
+            + (
+                f", or more particles (the log-likelihood has sd {info['sd_log_likelihood']:.1f})"
+                if info["sd_log_likelihood"] > 1.7
+                else ""
+            )
+        )
     return posterior
 
 # %% ../../nbs/analyst/35_pseudo_marginal.ipynb #cac29826
-def pseudo_marginal(release: Release, model: Model | StateSpace, *, draws: int, rng: np.random.Generator, method: str = "importance",
-                    particles: int | None = None, proposal=None, chains: int = 8, warmup: int = 500, thin: int = 1, blocks: int = 1, max_simulations: int | None = None,
-                    executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+def pseudo_marginal(
+    release: Release,
+    model: Model | StateSpace,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    method: str = "importance",
+    particles: int | None = None,
+    proposal=None,
+    chains: int = 8,
+    warmup: int = 500,
+    thin: int = 1,
+    blocks: int = 1,
+    max_simulations: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """Draws from the exact posterior by unbiased estimates of the likelihood: the mechanism's density over simulations, or a particle filter.
 
     model: a Model, or a `StateSpace` where the release is a time series with independent noise. draws: for "importance", the effective
@@ -540,24 +754,77 @@ def pseudo_marginal(release: Release, model: Model | StateSpace, *, draws: int, 
     Source: Andrieu and Roberts 2009; Tran, Scharth, Pitt and Kohn 2013; Del Moral and Murray 2015 for the filter.
     """
     if max_simulations is not None and method != "importance":
-        raise ValueError("max_simulations is for method='importance'; chains make as many steps as their draws, warmup and thin say")
+        raise ValueError(
+            "max_simulations is for method='importance'; chains make as many steps as their draws, warmup and thin say"
+        )
     walking = dict(chains=chains, warmup=warmup, thin=thin, blocks=blocks)
-    _check(release, model, method, dict(draws=draws, particles=1 if particles is None else particles) | walking)
+    _check(
+        release,
+        model,
+        method,
+        dict(draws=draws, particles=1 if particles is None else particles) | walking,
+    )
     if max_simulations is not None:
         max_simulations = whole_number("max_simulations", max_simulations, FEWEST, most=None)
-    saved = Checkpoint(checkpoint, dict(run="pseudo_marginal", method=method, s_dp=release.s_dp.tolist(), mechanism=release.mechanism, draws=draws, limit=max_simulations,
-                                        prior=about_prior(model.prior), proposal=about_proposal(proposal), particles=particles,
-                                        seed=seed_state(rng), walking=walking if method == "metropolis" else {}))
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            run="pseudo_marginal",
+            method=method,
+            s_dp=release.s_dp.tolist(),
+            mechanism=release.mechanism,
+            draws=draws,
+            limit=max_simulations,
+            prior=about_prior(model.prior),
+            proposal=about_proposal(proposal),
+            particles=particles,
+            seed=seed_state(rng),
+            walking=walking if method == "metropolis" else {},
+        ),
+    )
     size = particles or (64 if hasattr(model, "step") else 16)
     if max_simulations is not None and max_simulations < 64 * 200 * model.prior.free * size:
         size = particles or LEAST
-    tally = dict(evaluations=0, simulations=CHECKED if hasattr(model, "step") else 0, failed=0, fixed=particles is not None)
+    tally = dict(
+        evaluations=0,
+        simulations=CHECKED if hasattr(model, "step") else 0,
+        failed=0,
+        fixed=particles is not None,
+    )
     likelihood = _Likelihood(release, model, size)
-    with tqdm(total=draws, desc="pseudo-marginal", unit=" draws", delay=2.0, disable=not progress, leave=False) as bar:
-        run = _Run(likelihood, Journal(saved), executor, bar, tally, math.inf if max_simulations is None else max_simulations)
+    with tqdm(
+        total=draws,
+        desc="pseudo-marginal",
+        unit=" draws",
+        delay=2.0,
+        disable=not progress,
+        leave=False,
+    ) as bar:
+        run = _Run(
+            likelihood,
+            Journal(saved),
+            executor,
+            bar,
+            tally,
+            math.inf if max_simulations is None else max_simulations,
+        )
         start, child = _locate(run, proposal or model.prior, rng.spawn(1)[0]), rng.spawn(1)[0]
-        draw = _importance(run, start, draws, child) if method == "importance" else _metropolis(run, start, draws, **walking, rng=child)
-    info = draw[1] | dict(method=f"pseudo-marginal, {method}") | {name: run.tally[name] for name in ("evaluations", "simulations", "failed")}
+        draw = (
+            _importance(run, start, draws, child)
+            if method == "importance"
+            else _metropolis(run, start, draws, **walking, rng=child)
+        )
+    info = (
+        draw[1]
+        | dict(method=f"pseudo-marginal, {method}")
+        | {name: run.tally[name] for name in ("evaluations", "simulations", "failed")}
+    )
     if info["failed"] > 0.01 * info["simulations"]:
-        warn(f"{info['failed']:,} of {info['simulations']:,} simulations were not finite; they count as data that cannot have been released")
-    return _weighted(run, draw[0], draws, info) if method == "importance" else _unweighted(run, draw[0], info)
+        warn(
+            f"{info['failed']:,} of {info['simulations']:,} simulations were not finite; they count as data that cannot have been released"
+        )
+    return (
+        _weighted(run, draw[0], draws, info)
+        if method == "importance"
+        else _unweighted(run, draw[0], info)
+    )

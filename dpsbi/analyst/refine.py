@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from .importance import NoWeight, StudentMixture, evidence, fit_proposal, importance    # one family: weights of the same kind
+from dpsbi.analyst.importance import (
+    NoWeight,
+    StudentMixture,
+    evidence,
+    fit_proposal,
+    importance,
+)  # one family: weights of the same kind
 from .pseudo_marginal import StateSpace, pseudo_marginal
 from ..mechanisms import Release
 from ..model import Model, Prior, check_generator, check_release, warn
@@ -25,6 +31,7 @@ from ..privacy import whole_number
 @dataclass(frozen=True)
 class _Network:
     "A neural posterior at one release, as a proposal."
+
     estimator: object
     s_dp: np.ndarray
 
@@ -38,6 +45,7 @@ class _Network:
 @dataclass(frozen=True)
 class _Smoothed:
     "A Student mixture in the prior's unconstrained space, as a proposal."
+
     prior: Prior
     mixture: StudentMixture
 
@@ -55,7 +63,9 @@ def _as_proposal(posterior: Posterior, release: Release, prior: Prior, rng):
     draws = posterior.resample(min(4000, max(200, int(posterior.ess))), rng).theta
     inside = prior.log_prob(draws) > -np.inf
     if not inside.any():
-        raise ValueError("no draw of this posterior lies where the prior does: are its columns the model's parameters, in their order?")
+        raise ValueError(
+            "no draw of this posterior lies where the prior does: are its columns the model's parameters, in their order?"
+        )
     z = prior.to_unconstrained(draws[inside])
     floor = 1e-8 * np.diag(np.var(z, axis=0) + 1e-12)
     return _Smoothed(prior, fit_proposal(z, np.zeros(len(z)), floor, rng))
@@ -76,7 +86,9 @@ def pool(parts: list[Posterior], info: dict) -> Posterior:
         log_z = float(special.logsumexp(logs, b=shares))
         error = float(np.linalg.norm(shares * np.exp(logs - log_z) * errors))
         info = info | dict(log_evidence=log_z, log_evidence_se=error)
-    return Posterior(np.concatenate([part.theta for part in parts]), np.concatenate(log_w), parts[0].names, info)
+    return Posterior(
+        np.concatenate([part.theta for part in parts]), np.concatenate(log_w), parts[0].names, info
+    )
 
 # %% ../../nbs/analyst/40_refine.ipynb #29d5111d
 def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
@@ -85,12 +97,28 @@ def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
     if sims is None or not (sims.log_weights > -np.inf).any():
         return None
     kept = sims.log_weights > -np.inf
-    info = dict(method="recycled") | dict(zip(("log_evidence", "log_evidence_se"), evidence(sims.log_weights)))
-    return Posterior(prior.from_unconstrained(sims.z[kept]), sims.log_weights[kept], prior.names, info)
+    info = dict(method="recycled") | dict(
+        zip(("log_evidence", "log_evidence_se"), evidence(sims.log_weights))
+    )
+    return Posterior(
+        prior.from_unconstrained(sims.z[kept]), sims.log_weights[kept], prior.names, info
+    )
 
 # %% ../../nbs/analyst/40_refine.ipynb #d1c2f9f2
-def refine(posterior: Posterior, release: Release, model: Model | StateSpace, *, rng: np.random.Generator, simulations: int = 0,
-           target_ess: float | None = None, defensive: float = 0.1, recycling: bool = True, executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+def refine(
+    posterior: Posterior,
+    release: Release,
+    model: Model | StateSpace,
+    *,
+    rng: np.random.Generator,
+    simulations: int = 0,
+    target_ess: float | None = None,
+    defensive: float = 0.1,
+    recycling: bool = True,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """The exact posterior, by importance weights, from an approximate one that serves as proposal.
 
     posterior: of `sppe` or `sple`, whose own simulations are recycled, or any other of the model's parameters. model: a Model; or a
@@ -108,21 +136,33 @@ def refine(posterior: Posterior, release: Release, model: Model | StateSpace, *,
     if target_ess is not None and not 0 < target_ess < math.inf:
         raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
     if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob), so nothing can be weighed: the neural posterior stands as it is")
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), so nothing can be weighed: the neural posterior stands as it is"
+        )
     if tuple(posterior.names) != tuple(model.prior.names):
-        raise ValueError(f"the posterior is of {posterior.names}, but the model's parameters are {model.prior.names}")
+        raise ValueError(
+            f"the posterior is of {posterior.names}, but the model's parameters are {model.prior.names}"
+        )
     options = dict(executor=executor, progress=progress, checkpoint=checkpoint)
     if hasattr(model, "step"):
         if simulations:
-            raise ValueError("a StateSpace is filtered, not simulated: say how many effective draws you want (target_ess) instead of simulations")
+            raise ValueError(
+                "a StateSpace is filtered, not simulated: say how many effective draws you want (target_ess) instead of simulations"
+            )
         return _filtered(posterior, release, model, math.ceil(target_ess or 1000), rng, options)
     if target_ess is not None and not simulations:
-        raise ValueError("target_ess needs to know how many simulations may be made for it: refine(..., target_ess=..., simulations=10_000)")
+        raise ValueError(
+            "target_ess needs to know how many simulations may be made for it: refine(..., target_ess=..., simulations=10_000)"
+        )
     recycled = recycle(posterior, model.prior) if recycling else None
-    return _weighted(posterior, recycled, release, model, simulations, target_ess, defensive, rng, options)
+    return _weighted(
+        posterior, recycled, release, model, simulations, target_ess, defensive, rng, options
+    )
 
 # %% ../../nbs/analyst/40_refine.ipynb #5efaac98
-def _weighted(posterior, recycled, release, model, simulations, target_ess, defensive, rng, options) -> Posterior:
+def _weighted(
+    posterior, recycled, release, model, simulations, target_ess, defensive, rng, options
+) -> Posterior:
     "By the mechanism's density: what is recycled and what is fresh, pooled."
     fresh = None
     have = recycled.ess if recycled else 0.0
@@ -130,18 +170,40 @@ def _weighted(posterior, recycled, release, model, simulations, target_ess, defe
         proposal = _as_proposal(posterior, release, model.prior, rng.spawn(1)[0])
         rounds = 1 if target_ess is None else min(10, simulations)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its own small sample; the pooled one is judged below
-            fresh = importance(release, model, rng=rng, rounds=rounds, simulations=simulations // rounds, proposal=proposal, defensive=defensive,
-                               target_ess=None if target_ess is None else target_ess - have, **options)
+            warnings.simplefilter(
+                "ignore"
+            )  # of its own small sample; the pooled one is judged below
+            fresh = importance(
+                release,
+                model,
+                rng=rng,
+                rounds=rounds,
+                simulations=simulations // rounds,
+                proposal=proposal,
+                defensive=defensive,
+                target_ess=None if target_ess is None else target_ess - have,
+                **options,
+            )
     parts = [part for part in (recycled, fresh) if part is not None]
     if not parts:
-        raise NoWeight("there is nothing to weigh: this posterior brings no simulations (or none of positive weight); ask for fresh ones, "
-                       "refine(..., simulations=10_000)")
+        raise NoWeight(
+            "there is nothing to weigh: this posterior brings no simulations (or none of positive weight); ask for fresh ones, "
+            "refine(..., simulations=10_000)"
+        )
     made, failed = (fresh.info["simulations"], fresh.info["failed"]) if fresh else (0, 0)
-    info = dict(method="refined", of=posterior.info.get("method", "unknown"), recycled_ess=have, fresh_ess=fresh.ess if fresh else 0.0,
-                fresh_simulations=made, simulations=made, failed=failed)
+    info = dict(
+        method="refined",
+        of=posterior.info.get("method", "unknown"),
+        recycled_ess=have,
+        fresh_ess=fresh.ess if fresh else 0.0,
+        fresh_simulations=made,
+        simulations=made,
+        failed=failed,
+    )
     if failed > 0.01 * made:
-        warn(f"{failed:,} of {made:,} simulations were not finite, or could not have been released at all; they have weight zero")
+        warn(
+            f"{failed:,} of {made:,} simulations were not finite, or could not have been released at all; they have weight zero"
+        )
     return _judged(pool(parts, info), target_ess)
 
 
@@ -150,8 +212,16 @@ def _filtered(posterior, release, model, target_ess, rng, options) -> Posterior:
     proposal = _as_proposal(posterior, release, model.prior, rng.spawn(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below
-        found = pseudo_marginal(release, model, draws=target_ess, rng=rng, proposal=proposal, **options)
-    info = dict(method="refined", of=posterior.info.get("method", "unknown"), recycled_ess=0.0, fresh_ess=found.ess, fresh_simulations=found.info["simulations"])
+        found = pseudo_marginal(
+            release, model, draws=target_ess, rng=rng, proposal=proposal, **options
+        )
+    info = dict(
+        method="refined",
+        of=posterior.info.get("method", "unknown"),
+        recycled_ess=0.0,
+        fresh_ess=found.ess,
+        fresh_simulations=found.info["simulations"],
+    )
     return _judged(replace(found, info=found.info | info), target_ess)
 
 
@@ -159,8 +229,12 @@ def _judged(result: Posterior, target_ess) -> Posterior:
     "The result with Pareto's k in its info, and a warning where it is not to be trusted or falls short."
     k = float(result.pareto_k)
     if k > 0.7:
-        warn(f"Pareto k is {k:.2f}, above 0.7, with an effective sample size of {result.ess:.0f}: the weights rest on a few "
-                      "simulations, and the result is not to be trusted; ask for more simulations, or for a better fit")
+        warn(
+            f"Pareto k is {k:.2f}, above 0.7, with an effective sample size of {result.ess:.0f}: the weights rest on a few "
+            "simulations, and the result is not to be trusted; ask for more simulations, or for a better fit"
+        )
     elif target_ess is not None and result.ess < target_ess:
-        warn(f"the result is worth {result.ess:.0f} draws, not {target_ess:.0f}; allow more simulations")
+        warn(
+            f"the result is worth {result.ess:.0f} draws, not {target_ess:.0f}; allow more simulations"
+        )
     return replace(result, info=result.info | dict(pareto_k=k))

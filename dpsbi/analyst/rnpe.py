@@ -26,6 +26,7 @@ from ..privacy import Query, whole_number
 @dataclass(frozen=True, eq=False)
 class Support:
     """Where summaries (w,) can lie: free columns v (k,) between low and high, on a grid of this step (0: real numbers); s = constant + v @ matrix."""
+
     free: np.ndarray
     constant: np.ndarray
     matrix: np.ndarray
@@ -53,11 +54,13 @@ def fit_support(s: np.ndarray, step: float = 0.0) -> Support:
     sd = s.std(axis=0)
     if not (sd > 0).any():
         raise ValueError("all simulations gave the same summaries: nothing can be learnt from them")
-    _, r, order = linalg.qr((s - s.mean(axis=0)) / np.where(sd > 0, sd, 1.0), mode="economic", pivoting=True)
+    _, r, order = linalg.qr(
+        (s - s.mean(axis=0)) / np.where(sd > 0, sd, 1.0), mode="economic", pivoting=True
+    )
     size = np.abs(np.diag(r))
-    free = np.sort(order[:int((size > 1e-6 * size[0]).sum())])
+    free = np.sort(order[: int((size > 1e-6 * size[0]).sum())])
     rest, *_ = np.linalg.lstsq(np.column_stack([np.ones(len(s)), s[:, free]]), s, rcond=None)
-    rest[:, free] = np.vstack([np.zeros(len(free)), np.eye(len(free))])       # exactly
+    rest[:, free] = np.vstack([np.zeros(len(free)), np.eye(len(free))])  # exactly
     return Support(free, rest[0], rest[1:], s[:, free].min(axis=0), s[:, free].max(axis=0), step)
 
 # %% ../../nbs/analyst/42_rnpe.ipynb #82be557d
@@ -67,15 +70,18 @@ class SpikeSlab:
 
     Source: Ward et al. (2022), section 3.2, eq. (5), with their constants.
     """
+
     scale: np.ndarray
     spike: float = 0.01
     slab: float = 0.25
     share: float = 0.5
 
     def _parts(self, y, s):
-        e = (y - s[..., :len(y)]) / self.scale
-        return (np.log1p(-self.share) + stats.norm.logpdf(e, scale=self.spike) - np.log(self.scale),
-                np.log(self.share) + stats.cauchy.logpdf(e, scale=self.slab) - np.log(self.scale))
+        e = (y - s[..., : len(y)]) / self.scale
+        return (
+            np.log1p(-self.share) + stats.norm.logpdf(e, scale=self.spike) - np.log(self.scale),
+            np.log(self.share) + stats.cauchy.logpdf(e, scale=self.slab) - np.log(self.scale),
+        )
 
     def log_prob(self, y, s) -> np.ndarray:
         "Log density (...) of the observation y (r,) given summaries s (..., w), w >= r."
@@ -87,20 +93,43 @@ class SpikeSlab:
         return np.exp(slab - np.logaddexp(spike, slab))
 
 # %% ../../nbs/analyst/42_rnpe.ipynb #c14705f8
-def _simulate(query: Query, model: Model, simulations: int, dim, rng, executor, progress) -> Simulations:
+def _simulate(
+    query: Query, model: Model, simulations: int, dim, rng, executor, progress
+) -> Simulations:
     "Draws of the prior with their query values, and no noise."
     theta = model.prior.sample(simulations, rng)
-    s, z = _simulated(query, model, theta, rng, executor, progress, dim=dim), model.prior.to_unconstrained(theta)
-    sims = _usable(Simulations(z, s, log_prior(model.prior, z), log_prior(model.prior, z), np.zeros(simulations)))
+    s, z = (
+        _simulated(query, model, theta, rng, executor, progress, dim=dim),
+        model.prior.to_unconstrained(theta),
+    )
+    sims = _usable(
+        Simulations(
+            z, s, log_prior(model.prior, z), log_prior(model.prior, z), np.zeros(simulations)
+        )
+    )
     return sims.take(~np.isnan(sims.s).any(axis=1))
 
 # %% ../../nbs/analyst/42_rnpe.ipynb #a8db2d8c
-def _train(sims: Simulations, support: Support, rng, training: Training, flow, device, progress) -> tuple[Ensemble, Ensemble]:
+def _train(
+    sims: Simulations, support: Support, rng, training: Training, flow, device, progress
+) -> tuple[Ensemble, Ensemble]:
     "q(z | v) and p(v), an ensemble each."
-    how = dict(flow=flow, steps=training.final_steps, batch=training.batch, learning_rate=training.learning_rate, patience=training.patience,
-               device=device, progress=progress)
-    def given(rows): return lambda g: (sims.z[rows], support.jitter(sims.s[rows], g))
-    def marginal(rows): return lambda g: (support.jitter(sims.s[rows], g), np.zeros((rows.sum(), 1)))
+    how = dict(
+        flow=flow,
+        steps=training.final_steps,
+        batch=training.batch,
+        learning_rate=training.learning_rate,
+        patience=training.patience,
+        device=device,
+        progress=progress,
+    )
+
+    def given(rows):
+        return lambda g: (sims.z[rows], support.jitter(sims.s[rows], g))
+
+    def marginal(rows):
+        return lambda g: (support.jitter(sims.s[rows], g), np.zeros((rows.sum(), 1)))
+
     found = [[], []]
     for k, child in enumerate(rng.spawn(training.members)):
         out = np.arange(len(sims)) % training.folds == k
@@ -112,32 +141,55 @@ def _train(sims: Simulations, support: Support, rng, training: Training, flow, d
 WALKERS = 200
 
 
-def denoise(y, error, support: Support, marginal: Ensemble, s: np.ndarray, draws: int, rng: np.random.Generator, *, warmup: int = 300,
-            thin: int = 10) -> tuple[np.ndarray, list[float], list[float]]:
+def denoise(
+    y,
+    error,
+    support: Support,
+    marginal: Ensemble,
+    s: np.ndarray,
+    draws: int,
+    rng: np.random.Generator,
+    *,
+    warmup: int = 300,
+    thin: int = 10,
+) -> tuple[np.ndarray, list[float], list[float]]:
     """Draws v (draws, k) of the clean summaries' free columns given y (r,), with R-hat and effective size of each column.
 
     error: has log_prob(y, s (n, w)). s (N, w): simulated summaries to begin from. Raises ValueError where too few of them can have given y.
     """
     import arviz
     import emcee
+
     none, begin = np.zeros(1), support.jitter(s, rng)
+
     def log_target(v):
         log_e = error.log_prob(y, support.values(v))
-        inside = support.inside(v) & (log_e > -np.inf)                        # NaN is outside too
+        inside = support.inside(v) & (log_e > -np.inf)  # NaN is outside too
         result = np.full(len(v), -np.inf)
         result[inside] = log_e[inside] + marginal.log_prob(v[inside], none)
         return result
+
     log_p = error.log_prob(y, support.values(begin))
     usable, walkers = np.flatnonzero(log_p > -np.inf), max(WALKERS, 4 * begin.shape[1])
     if len(usable) < walkers:
-        raise ValueError(f"only {len(usable)} of {len(s):,} simulations could have been released as this, where {walkers} walkers must begin: "
-                         "ask for more simulations")
+        raise ValueError(
+            f"only {len(usable)} of {len(s):,} simulations could have been released as this, where {walkers} walkers must begin: "
+            "ask for more simulations"
+        )
     chosen = usable[np.argsort(-(log_p[usable] + rng.gumbel(size=len(usable))))[:walkers]]
-    moves = [(emcee.moves.DEMove(), 0.8), (emcee.moves.DEMove(gamma0=1.0), 0.1), (emcee.moves.StretchMove(), 0.1)]
-    sampler = emcee.EnsembleSampler(walkers, begin.shape[1], log_target, moves=moves, vectorize=True)
-    state = emcee.State(begin[chosen], random_state=np.random.RandomState(rng.integers(2**32)).get_state())
+    moves = [
+        (emcee.moves.DEMove(), 0.8),
+        (emcee.moves.DEMove(gamma0=1.0), 0.1),
+        (emcee.moves.StretchMove(), 0.1),
+    ]
+    sampler = emcee.EnsembleSampler(
+        walkers, begin.shape[1], log_target, moves=moves, vectorize=True
+    )
+    state = emcee.State(
+        begin[chosen], random_state=np.random.RandomState(rng.integers(2**32)).get_state()
+    )
     sampler.run_mcmc(state, warmup + thin * math.ceil(max(draws / walkers, 4)))
-    chains = sampler.get_chain(discard=warmup, thin=thin)                     # (steps, walkers, k)
+    chains = sampler.get_chain(discard=warmup, thin=thin)  # (steps, walkers, k)
     of = lambda f: [float(f(chains[:, :, j].T)) for j in range(chains.shape[2])]
     return chains.reshape(-1, chains.shape[2])[-draws:], of(arviz.rhat), of(arviz.ess)
 
@@ -145,6 +197,7 @@ def denoise(y, error, support: Support, marginal: Ensemble, s: np.ndarray, draws
 @dataclass(frozen=True, eq=False, repr=False)
 class DenoisedPosterior(Posterior):
     "Draws by RNPE, and the clean summaries (n, w) from which each was drawn."
+
     summaries: np.ndarray | None = field(default=None, kw_only=True)
 
 
@@ -152,60 +205,129 @@ def _error(error, release: Release, s) -> tuple[object, np.ndarray]:
     "The error model by its name, and the observation on the scale that it compares."
     if error == "mechanism":
         if not hasattr(release.mechanism, "log_prob"):
-            raise ValueError(f"{type(release.mechanism).__name__} has no log_prob, so it cannot be the error model; use error='spike_slab'")
+            raise ValueError(
+                f"{type(release.mechanism).__name__} has no log_prob, so it cannot be the error model; use error='spike_slab'"
+            )
         return release.mechanism, release.s_dp
     if error == "spike_slab":
-        sd = s[:, :release.s_dp.size].std(axis=0)
+        sd = s[:, : release.s_dp.size].std(axis=0)
         return SpikeSlab(np.where(sd > 0, sd, 1.0)), _taken_for_s(release)
     if not hasattr(error, "log_prob"):
-        raise ValueError(f"error must be 'mechanism', 'spike_slab', or have log_prob(y, s), not {error!r}")
+        raise ValueError(
+            f"error must be 'mechanism', 'spike_slab', or have log_prob(y, s), not {error!r}"
+        )
     return error, release.s_dp
 
 # %% ../../nbs/analyst/42_rnpe.ipynb #07e0214e
 @dataclass(frozen=True, eq=False)
 class NoiseFree:
     "What simulations without noise teach: q(θ | s) and p(s), in unconstrained parameters and free summaries; s (N, w): the simulations."
+
     prior: Prior
     support: Support
     given: Ensemble
     marginal: Ensemble
     s: np.ndarray
 
-    def posterior(self, release: Release, *, rng: np.random.Generator, error="mechanism", draws: int = 10_000, warmup: int = 300,
-                  thin: int = 10) -> DenoisedPosterior:
+    def posterior(
+        self,
+        release: Release,
+        *,
+        rng: np.random.Generator,
+        error="mechanism",
+        draws: int = 10_000,
+        warmup: int = 300,
+        thin: int = 10,
+    ) -> DenoisedPosterior:
         "The posterior given a release of the same query; arguments and errors as `rnpe` and `denoise`."
         chosen, y = _error(error, release, self.s)
-        v, rhat, ess = denoise(y, chosen, self.support, self.marginal, self.s, draws, rng, warmup=warmup, thin=thin)
+        v, rhat, ess = denoise(
+            y, chosen, self.support, self.marginal, self.s, draws, rng, warmup=warmup, thin=thin
+        )
         estimator, s = Estimator(self.prior, self.given), self.support.values(v)
-        info = dict(method="rnpe", error=error if isinstance(error, str) else type(error).__name__, simulations=len(self.s), rhat=rhat, chain_ess=ess,
-                    near=float(kish(chosen.log_prob(y, self.s))))
+        info = dict(
+            method="rnpe",
+            error=error if isinstance(error, str) else type(error).__name__,
+            simulations=len(self.s),
+            rhat=rhat,
+            chain_ess=ess,
+            near=float(kish(chosen.log_prob(y, self.s))),
+        )
         if isinstance(chosen, SpikeSlab):
             info["doubt"] = chosen.doubt(y, s).mean(axis=0).tolist()
         if max(rhat) > 1.2:
-            warnings.warn(f"R-hat of the denoised summaries is {max(rhat):.2f}: the walkers have not mixed; the error model may have many modes, "
-                          "or give a longer warmup and thin", stacklevel=2)
+            warnings.warn(
+                f"R-hat of the denoised summaries is {max(rhat):.2f}: the walkers have not mixed; the error model may have many modes, "
+                "or give a longer warmup and thin",
+                stacklevel=2,
+            )
+
         def density(theta):
-            return np.array([np.logaddexp.reduce(estimator.log_prob(np.tile(t, (len(v), 1)), v)) for t in np.asarray(theta, float)]) - math.log(len(v))
-        return DenoisedPosterior(estimator.sample(len(v), v, rng), None, self.prior.names, info, density=density, summaries=s)
+            return np.array(
+                [
+                    np.logaddexp.reduce(estimator.log_prob(np.tile(t, (len(v), 1)), v))
+                    for t in np.asarray(theta, float)
+                ]
+            ) - math.log(len(v))
+
+        return DenoisedPosterior(
+            estimator.sample(len(v), v, rng),
+            None,
+            self.prior.names,
+            info,
+            density=density,
+            summaries=s,
+        )
 
 # %% ../../nbs/analyst/42_rnpe.ipynb #e1da1b4a
-def noise_free(query: Query, model: Model, *, rng: np.random.Generator, simulations: int = 10_000, flow="fast", training: Training = Training(),
-               device: str = "cpu", executor: Executor | None = None, progress: bool = True, dim: int | None = None) -> NoiseFree:
+def noise_free(
+    query: Query,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    simulations: int = 10_000,
+    flow="fast",
+    training: Training = Training(),
+    device: str = "cpu",
+    executor: Executor | None = None,
+    progress: bool = True,
+    dim: int | None = None,
+) -> NoiseFree:
     """Fit q(θ | s) and p(s) to simulations without noise, once for all releases of a query: `NoiseFree.posterior` answers for each.
 
     query: with its step where values lie on a grid. dim: the width that its values should have, if known. The rest as in `rnpe`.
     """
     whole_number("simulations", simulations, 500)
     if not 1 <= training.members <= training.folds or training.folds < 2:
-        raise ValueError(f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}")
+        raise ValueError(
+            f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}"
+        )
     sims = _simulate(query, model, simulations, dim, rng, executor, progress)
     support = fit_support(sims.s, query.step or 0.0)
-    return NoiseFree(model.prior, support, *_train(sims, support, rng, training, _shape(flow), device, progress), sims.s)
+    return NoiseFree(
+        model.prior,
+        support,
+        *_train(sims, support, rng, training, _shape(flow), device, progress),
+        sims.s,
+    )
 
 # %% ../../nbs/analyst/42_rnpe.ipynb #be6ac7fb
-def rnpe(release: Release, model: Model, *, rng: np.random.Generator, simulations: int = 10_000, draws: int = 10_000, error="mechanism", flow="fast",
-         training: Training = Training(), warmup: int = 300, thin: int = 10, device: str = "cpu", executor: Executor | None = None,
-         progress: bool = True) -> DenoisedPosterior:
+def rnpe(
+    release: Release,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    simulations: int = 10_000,
+    draws: int = 10_000,
+    error="mechanism",
+    flow="fast",
+    training: Training = Training(),
+    warmup: int = 300,
+    thin: int = 10,
+    device: str = "cpu",
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> DenoisedPosterior:
     """The posterior given a release, by denoising it first and asking a neural posterior of clean summaries (RNPE).
 
     simulations: from the prior, without noise. error: "mechanism", its own density; "spike_slab", the authors' default, which does not
@@ -217,11 +339,23 @@ def rnpe(release: Release, model: Model, *, rng: np.random.Generator, simulation
     """
     check_release(release), check_generator(rng)
     draws = whole_number("draws", draws)
-    _error(error, release, np.ones((2, release.s_dp.size)))                   # before any simulation
+    _error(error, release, np.ones((2, release.s_dp.size)))  # before any simulation
     learn, answer = rng.spawn(2)
     width = release.s_dp.size + (release.query.smoothness is not None)
-    found = noise_free(release.query, model, rng=learn, simulations=simulations, flow=flow, training=training, device=device, executor=executor,
-                       progress=progress, dim=width)
-    posterior = found.posterior(release, rng=answer, error=error, draws=draws, warmup=warmup, thin=thin)
+    found = noise_free(
+        release.query,
+        model,
+        rng=learn,
+        simulations=simulations,
+        flow=flow,
+        training=training,
+        device=device,
+        executor=executor,
+        progress=progress,
+        dim=width,
+    )
+    posterior = found.posterior(
+        release, rng=answer, error=error, draws=draws, warmup=warmup, thin=thin
+    )
     posterior.info.update(simulations=simulations, failed=simulations - len(found.s))
     return posterior

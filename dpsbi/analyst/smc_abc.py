@@ -16,7 +16,17 @@ from scipy import special, stats
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, about_prior, batch_sizes, check_release, in_order, private_batch, seed_state, simulate
+from dpsbi.model import (
+    Checkpoint,
+    Model,
+    about_prior,
+    batch_sizes,
+    check_release,
+    in_order,
+    private_batch,
+    seed_state,
+    simulate,
+)
 from ..posterior import Posterior, kish
 from ..privacy import whole_number
 
@@ -29,6 +39,7 @@ def _log_prior(prior, z):
 @dataclass(frozen=True)
 class PriorProposal:
     "The first population's proposal: the prior, in unconstrained space."
+
     prior: object
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -46,6 +57,7 @@ class KernelProposal:
 
     factor (free, free): Cholesky factor of the noise's covariance.
     """
+
     prior: object
     centres: np.ndarray
     weights: np.ndarray
@@ -64,8 +76,12 @@ class KernelProposal:
         "log of prior / proposal at z (n, free); at most -log(defensive)."
         log_prior, log_kernels = _log_prior(self.prior, z), self._log_kernels(z)
         with np.errstate(divide="ignore"):
-            log_q = np.logaddexp(np.log(self.defensive) + log_prior, np.log1p(-self.defensive) + log_kernels)
-        return np.where(log_prior > -np.inf, log_prior - np.where(log_q > -np.inf, log_q, 0.0), -np.inf)
+            log_q = np.logaddexp(
+                np.log(self.defensive) + log_prior, np.log1p(-self.defensive) + log_kernels
+            )
+        return np.where(
+            log_prior > -np.inf, log_prior - np.where(log_q > -np.inf, log_q, 0.0), -np.inf
+        )
 
     def _log_kernels(self, z):
         whiten = np.linalg.inv(self.factor)
@@ -73,8 +89,12 @@ class KernelProposal:
         rows, density = max(1, 2**20 // len(c)), np.empty(len(x))
         with np.errstate(divide="ignore"):
             for i in range(0, len(x), rows):
-                squared = sum((x[i:i + rows, j, None] - c[None, :, j]) ** 2 for j in range(x.shape[1]))
-                density[i:i + rows] = np.log(np.einsum("nm,m->n", np.exp(-0.5 * squared), self.weights))
+                squared = sum(
+                    (x[i : i + rows, j, None] - c[None, :, j]) ** 2 for j in range(x.shape[1])
+                )
+                density[i : i + rows] = np.log(
+                    np.einsum("nm,m->n", np.exp(-0.5 * squared), self.weights)
+                )
         return density + np.log(np.diag(whiten)).sum() - 0.5 * x.shape[1] * math.log(2 * math.pi)
 
 # %% ../../nbs/analyst/33_smc_abc.ipynb #ca8f65ae
@@ -89,9 +109,10 @@ def _ess(log_weights) -> float:
 @dataclass(frozen=True)
 class MechanismKernel:
     "The mechanism's density to the power of the level, 0 to 1. Outcomes: log η(s_dp | s) (n,)."
+
     start = 0.0
     goal = 1.0
-    last = 1.0             # the level of the final population, whatever the schedule reached
+    last = 1.0  # the level of the final population, whatever the schedule reached
 
     def outcomes(self, release, model, theta, rng, executor):
         return simulate(release, model, theta, rng=rng, executor=executor, progress=False)[1]
@@ -100,7 +121,9 @@ class MechanismKernel:
         return outcomes > -np.inf
 
     def log_kernel(self, outcomes, level):
-        return np.where(outcomes > -np.inf, level * np.where(outcomes > -np.inf, outcomes, 0.0), -np.inf)
+        return np.where(
+            outcomes > -np.inf, level * np.where(outcomes > -np.inf, outcomes, 0.0), -np.inf
+        )
 
     def sharpen(self, log_ratio, outcomes, level, wanted, least):
         "The next level, or the same one where there is none."
@@ -121,6 +144,7 @@ class DistanceKernel:
 
     Outcomes: releases s' (n, r). goal: the least tolerance. scale (r,): the distance's units; None: by `fitted`.
     """
+
     s_dp: np.ndarray
     goal: float
     scale: np.ndarray | None = None
@@ -129,7 +153,10 @@ class DistanceKernel:
     def outcomes(self, release, model, theta, rng, executor):
         sizes = batch_sizes(len(theta))
         starts = np.cumsum([0, *sizes[:-1]])
-        tasks = ((model, release, theta[i:i + k], child) for i, k, child in zip(starts, sizes, rng.spawn(len(sizes))))
+        tasks = (
+            (model, release, theta[i : i + k], child)
+            for i, k, child in zip(starts, sizes, rng.spawn(len(sizes)))
+        )
         return np.concatenate(list(in_order(executor, private_batch, tasks)))
 
     def fitted(self, outcomes):
@@ -156,7 +183,10 @@ class DistanceKernel:
         "The next tolerance, or the same one where there is none."
         distance = self.distance(outcomes)
         order = np.argsort(distance, kind="stable")
-        w, distance = np.exp(log_ratio - log_ratio.max())[order] * (distance[order] < np.inf), distance[order]
+        w, distance = (
+            np.exp(log_ratio - log_ratio.max())[order] * (distance[order] < np.inf),
+            distance[order],
+        )
         ess = np.cumsum(w) ** 2 / np.maximum(np.cumsum(w**2), 1e-300)
         needed = np.maximum.accumulate(ess) >= wanted
         reached = max(distance[np.argmax(needed)], self.goal) if needed.any() else np.inf
@@ -170,12 +200,20 @@ class _Run:
 
     def __init__(self, release, model, kernel, rng, executor, saved, bar):
         self.release, self.model, self.kernel, self.rng = release, model, kernel, rng
-        self.executor, self.saved, self.bar, self.simulations, self.failed = executor, saved, bar, 0, 0
+        self.executor, self.saved, self.bar, self.simulations, self.failed = (
+            executor,
+            saved,
+            bar,
+            0,
+            0,
+        )
         self.z, self.outcomes, self.recorded = [], [], []
         earlier = saved.load()
         if earlier is not None:
             cuts = np.cumsum(earlier["sizes"])[:-1]
-            self.recorded = list(zip(np.split(earlier["z"], cuts), np.split(earlier["outcomes"], cuts)))
+            self.recorded = list(
+                zip(np.split(earlier["z"], cuts), np.split(earlier["outcomes"], cuts))
+            )
 
     def population(self, proposal, n, about):
         "n draws of the proposal, simulated: z (n, free), outcomes, and log prior / proposal (n,)."
@@ -189,8 +227,13 @@ class _Run:
         self.z.append(z), self.outcomes.append(outcomes)
         if k >= len(self.recorded):
             sizes = np.array([len(z) for z in self.z])
-            self.saved.save(z=np.concatenate(self.z), outcomes=np.concatenate(self.outcomes), sizes=sizes)
-        self.simulations, self.failed = self.simulations + len(z), self.failed + int((~self.kernel.possible(outcomes)).sum())
+            self.saved.save(
+                z=np.concatenate(self.z), outcomes=np.concatenate(self.outcomes), sizes=sizes
+            )
+        self.simulations, self.failed = (
+            self.simulations + len(z),
+            self.failed + int((~self.kernel.possible(outcomes)).sum()),
+        )
         self.bar.set_postfix_str(about, refresh=False), self.bar.update(len(z))
         return z, outcomes, proposal.log_ratio(z)
 
@@ -202,7 +245,9 @@ def _build(prior, z, log_weights, spread, defensive, floor) -> KernelProposal:
     weights = weights / weights.sum()
     centred = z - weights @ z
     covariance = np.einsum("n,ni,nj->ij", weights, centred, centred)
-    return KernelProposal(prior, z, weights, np.linalg.cholesky(spread * covariance + floor), defensive)
+    return KernelProposal(
+        prior, z, weights, np.linalg.cholesky(spread * covariance + floor), defensive
+    )
 
 
 def _schedule(run, population, keep, spread, defensive, budget, populations):
@@ -213,9 +258,17 @@ def _schedule(run, population, keep, spread, defensive, budget, populations):
         z, outcomes, log_ratio = run.population(proposal, population, f"population {t + 1}")
         if t == 0:
             possible = _check_first(run, outcomes)
-            run.kernel = run.kernel.fitted(outcomes) if hasattr(run.kernel, "fitted") else run.kernel
+            run.kernel = (
+                run.kernel.fitted(outcomes) if hasattr(run.kernel, "fitted") else run.kernel
+            )
             floor = 1e-8 * np.diag(np.var(z, axis=0) + 1e-12)
-        new = run.kernel.sharpen(log_ratio, outcomes, level, min(keep * population, 0.5 * possible if t == 0 else np.inf), least)
+        new = run.kernel.sharpen(
+            log_ratio,
+            outcomes,
+            level,
+            min(keep * population, 0.5 * possible if t == 0 else np.inf),
+            least,
+        )
         log_weights = log_ratio + run.kernel.log_kernel(outcomes, new)
         history["levels"].append(float(new)), history["ess"].append(_ess(log_weights))
         if new == level:
@@ -232,9 +285,11 @@ def _check_first(run, outcomes):
     "How many simulations of the first population could have been released; ValueError if too few to go on."
     possible = int(run.kernel.possible(outcomes).sum())
     if possible < 2 * (run.model.prior.free + 1):
-        raise ValueError(f"only {possible} of the first {len(outcomes):,} simulations could have been released as s_dp: the "
-                         "prior excludes the data, the simulator fails, or the query is not the released one; "
-                         "if they are merely rare, ask for a larger population")
+        raise ValueError(
+            f"only {possible} of the first {len(outcomes):,} simulations could have been released as s_dp: the "
+            "prior excludes the data, the simulator fails, or the query is not the released one; "
+            "if they are merely rare, ask for a larger population"
+        )
     return possible
 
 # %% ../../nbs/analyst/33_smc_abc.ipynb #781caab6
@@ -254,11 +309,26 @@ def _collect(run, proposal, level, draws, population, limit, floor):
     return np.concatenate(z), np.concatenate(log_weights), ess
 
 # %% ../../nbs/analyst/33_smc_abc.ipynb #241c9907
-def smc_abc(release: Release, model: Model, *, draws: int, rng: np.random.Generator, kernel: str = "mechanism",
-            population: int = 1000, keep: float = 0.2, spread: float = 1.0, defensive: float = 0.1,
-            tolerance: float = 0.0, scale=None,
-            max_simulations: int = 1_000_000, max_populations: int = 50, min_acceptance: float = 1e-4,
-            executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+def smc_abc(
+    release: Release,
+    model: Model,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    kernel: str = "mechanism",
+    population: int = 1000,
+    keep: float = 0.2,
+    spread: float = 1.0,
+    defensive: float = 0.1,
+    tolerance: float = 0.0,
+    scale=None,
+    max_simulations: int = 1_000_000,
+    max_populations: int = 50,
+    min_acceptance: float = 1e-4,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """Weighted draws by population Monte Carlo ABC: exact with kernel "mechanism", approximate with "distance".
 
     draws: effective draws wanted. kernel: "mechanism" tempers η(s_dp | s); "distance" compares simulated releases with s_dp.
@@ -272,37 +342,99 @@ def smc_abc(release: Release, model: Model, *, draws: int, rng: np.random.Genera
     arguments or when nothing could have been released; warns when fewer draws than wanted came. Source: Beaumont et al. 2009,
     eq. (3); Del Moral et al. 2012 for levels by ESS.
     """
-    how = _checked(release, kernel, draws, population, keep, spread, defensive, tolerance, max_simulations, max_populations)
+    how = _checked(
+        release,
+        kernel,
+        draws,
+        population,
+        keep,
+        spread,
+        defensive,
+        tolerance,
+        max_simulations,
+        max_populations,
+    )
     scale = _scale(scale, release)
-    saved = Checkpoint(checkpoint, dict(method="smc_abc", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, kernel=kernel,
-                                        settings=how, scale=None if scale is None else scale.tolist(),
-                                        prior=about_prior(model.prior), seed=seed_state(rng)))
-    chosen = MechanismKernel() if kernel == "mechanism" else DistanceKernel(release.s_dp, float(tolerance), scale)
-    with tqdm(desc="SMC-ABC", unit=" simulations", delay=2.0, disable=not progress, leave=False) as bar:
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            method="smc_abc",
+            s_dp=release.s_dp.tolist(),
+            mechanism=release.mechanism,
+            kernel=kernel,
+            settings=how,
+            scale=None if scale is None else scale.tolist(),
+            prior=about_prior(model.prior),
+            seed=seed_state(rng),
+        ),
+    )
+    chosen = (
+        MechanismKernel()
+        if kernel == "mechanism"
+        else DistanceKernel(release.s_dp, float(tolerance), scale)
+    )
+    with tqdm(
+        desc="SMC-ABC", unit=" simulations", delay=2.0, disable=not progress, leave=False
+    ) as bar:
         run = _Run(release, model, chosen, rng, executor, saved, bar)
-        proposal, level, history = _schedule(run, population, keep, spread, defensive, max_simulations // 2, max_populations)
+        proposal, level, history = _schedule(
+            run, population, keep, spread, defensive, max_simulations // 2, max_populations
+        )
         level = getattr(run.kernel, "last", level)
-        z, log_weights, ess = _collect(run, proposal, level, draws, population, max_simulations, min_acceptance)
+        z, log_weights, ess = _collect(
+            run, proposal, level, draws, population, max_simulations, min_acceptance
+        )
     return _posterior(run, z, log_weights, ess, level, draws, history)
 
 # %% ../../nbs/analyst/33_smc_abc.ipynb #cb5773e0
-def _checked(release, kernel, draws, population, keep, spread, defensive, tolerance, max_simulations, max_populations) -> dict:
+def _checked(
+    release,
+    kernel,
+    draws,
+    population,
+    keep,
+    spread,
+    defensive,
+    tolerance,
+    max_simulations,
+    max_populations,
+) -> dict:
     "The settings that the result depends on; ValueError for those that make no sense."
     check_release(release)
     if kernel not in ("mechanism", "distance"):
         raise ValueError(f"kernel must be 'mechanism' or 'distance', not {kernel!r}")
     if kernel == "mechanism" and not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(f"{type(release.mechanism).__name__} has no density (log_prob); use kernel='distance', "
-                         "which only samples from it")
-    for name, value, least in (("draws", draws, 1), ("population", population, 10), ("max_populations", max_populations, 1),
-                               ("max_simulations", max_simulations, 2 * population)):
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob); use kernel='distance', "
+            "which only samples from it"
+        )
+    for name, value, least in (
+        ("draws", draws, 1),
+        ("population", population, 10),
+        ("max_populations", max_populations, 1),
+        ("max_simulations", max_simulations, 2 * population),
+    ):
         whole_number(name, value, least, most=None if name == "max_simulations" else 10**8)
-    for name, value, inside in (("keep", keep, 0 < keep < 1), ("defensive", defensive, 0 < defensive < 1),
-                                ("spread", spread, 0 < spread < np.inf), ("tolerance", tolerance, 0 <= tolerance < np.inf)):
+    for name, value, inside in (
+        ("keep", keep, 0 < keep < 1),
+        ("defensive", defensive, 0 < defensive < 1),
+        ("spread", spread, 0 < spread < np.inf),
+        ("tolerance", tolerance, 0 <= tolerance < np.inf),
+    ):
         if not inside:
-            raise ValueError(f"{name} must lie {'between 0 and 1' if name in ('keep', 'defensive') else 'above 0'}, not {value}")
-    return dict(draws=draws, population=population, keep=keep, spread=spread, defensive=defensive, tolerance=tolerance,
-                max_simulations=max_simulations, max_populations=max_populations)
+            raise ValueError(
+                f"{name} must lie {'between 0 and 1' if name in ('keep', 'defensive') else 'above 0'}, not {value}"
+            )
+    return dict(
+        draws=draws,
+        population=population,
+        keep=keep,
+        spread=spread,
+        defensive=defensive,
+        tolerance=tolerance,
+        max_simulations=max_simulations,
+        max_populations=max_populations,
+    )
 
 
 def _scale(scale, release):
@@ -319,20 +451,42 @@ def _posterior(run, z, log_weights, ess, level, draws, history):
     n, exact = len(z), isinstance(run.kernel, MechanismKernel)
     kept = log_weights > -np.inf
     if not kept.any():
-        raise ValueError(f"none of the last {n:,} simulations came near enough: allow more simulations, or a larger tolerance")
+        raise ValueError(
+            f"none of the last {n:,} simulations came near enough: allow more simulations, or a larger tolerance"
+        )
     if ess < draws:
-        warnings.warn(f"{ess:.0f} effective draws came of {run.simulations:,} simulations, not {draws:,}: allow more simulations"
-                      + ("" if exact else ", or a larger tolerance"), stacklevel=3)
+        warnings.warn(
+            f"{ess:.0f} effective draws came of {run.simulations:,} simulations, not {draws:,}: allow more simulations"
+            + ("" if exact else ", or a larger tolerance"),
+            stacklevel=3,
+        )
     if run.failed > 0.01 * run.simulations:
-        warnings.warn(f"{run.failed:,} of {run.simulations:,} simulations were not finite, or could not have been released at "
-                      "all; they have weight zero", stacklevel=3)
-    info = dict(method=f"SMC-ABC, {'mechanism' if exact else 'distance'} kernel", exact=exact, simulations=run.simulations,
-                failed=run.failed, final_simulations=n, populations=len(history["levels"]), levels=history["levels"],
-                ess_by_population=history["ess"], ended=history["ended"], acceptance=ess / n, complete=bool(ess >= draws))
+        warnings.warn(
+            f"{run.failed:,} of {run.simulations:,} simulations were not finite, or could not have been released at "
+            "all; they have weight zero",
+            stacklevel=3,
+        )
+    info = dict(
+        method=f"SMC-ABC, {'mechanism' if exact else 'distance'} kernel",
+        exact=exact,
+        simulations=run.simulations,
+        failed=run.failed,
+        final_simulations=n,
+        populations=len(history["levels"]),
+        levels=history["levels"],
+        ess_by_population=history["ess"],
+        ended=history["ended"],
+        acceptance=ess / n,
+        complete=bool(ess >= draws),
+    )
     if exact:
         log_evidence = special.logsumexp(log_weights) - math.log(n)
         relative = np.exp(log_weights - log_evidence)
-        info |= dict(log_evidence=float(log_evidence), log_evidence_se=float(relative.std() / math.sqrt(n)))
+        info |= dict(
+            log_evidence=float(log_evidence), log_evidence_se=float(relative.std() / math.sqrt(n))
+        )
     else:
         info |= dict(tolerance=float(level), scale=run.kernel.scale.tolist())
-    return Posterior(run.model.prior.from_unconstrained(z[kept]), log_weights[kept], run.model.prior.names, info)
+    return Posterior(
+        run.model.prior.from_unconstrained(z[kept]), log_weights[kept], run.model.prior.names, info
+    )

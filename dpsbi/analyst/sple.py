@@ -20,9 +20,27 @@ from tqdm import tqdm
 
 from .flows import ConditionalFlow, Shape, _shape, fit, on_one_thread
 from .importance import StudentMixture, fit_proposal
-from .sppe import NeuralPosterior, Simulations, Training, _Rounds, _simulated, _usable, _weights, log_prior
+from dpsbi.analyst.sppe import (
+    NeuralPosterior,
+    Simulations,
+    Training,
+    _Rounds,
+    _simulated,
+    _usable,
+    _weights,
+    log_prior,
+)
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, Prior, about_prior, check_release, seed_state, simulate, warn
+from dpsbi.model import (
+    Checkpoint,
+    Model,
+    Prior,
+    about_prior,
+    check_release,
+    seed_state,
+    simulate,
+    warn,
+)
 from ..posterior import kish, systematic
 from ..privacy import whole_number
 from ..rqmc import noise_draws as nested_noise
@@ -38,18 +56,24 @@ def bounded(y: np.ndarray) -> np.ndarray:
 
 def monomials(y: np.ndarray, degree: int) -> np.ndarray:
     "All monomials of y (n, d) of exactly this degree, (n, …)."
-    columns = [math.prod(y[:, k] for k in which) for which in combinations_with_replacement(range(y.shape[1]), degree)]
+    columns = [
+        math.prod(y[:, k] for k in which)
+        for which in combinations_with_replacement(range(y.shape[1]), degree)
+    ]
     return np.stack(columns, axis=1) if columns else np.empty((len(y), 0))
 
 
 def polynomial(y: np.ndarray, degree: int) -> np.ndarray:
     "All monomials of y (n, d) up to this degree, the constant first."
-    return np.concatenate([np.ones((len(y), 1)), *(monomials(y, k) for k in range(1, degree + 1))], axis=1)
+    return np.concatenate(
+        [np.ones((len(y), 1)), *(monomials(y, k) for k in range(1, degree + 1))], axis=1
+    )
 
 # %% ../../nbs/analyst/39_sple.ipynb #415d291b
 @dataclass(frozen=True, eq=False)
 class Kernel:
     "k(s̃) = exp(-½ (s̃ - s_dp)ᵀ precision (s̃ - s_dp)): one at the release s_dp (r,)."
+
     s_dp: np.ndarray
     precision: np.ndarray
     power: float = 0.0
@@ -60,27 +84,41 @@ class Kernel:
         return -0.5 * ((e @ self.precision) * e).sum(-1)
 
 # %% ../../nbs/analyst/39_sple.ipynb #9ef6288f
-def fit_kernel(u: np.ndarray, x: np.ndarray, s_dp: np.ndarray, share: float, iterations: int = 3) -> Kernel:
+def fit_kernel(
+    u: np.ndarray, x: np.ndarray, s_dp: np.ndarray, share: float, iterations: int = 3
+) -> Kernel:
     "The Kernel with which a share of the simulations keeps its weight: parameters u (N, d), their releases x (N, M, r); share=1: k = 1."
     r = len(s_dp)
     if share >= 1:
         return Kernel(s_dp, np.zeros((r, r)))
     flat, basis = x.reshape(-1, r), np.repeat(polynomial(u, 2), x.shape[1], axis=0)
     log_k, wanted = np.zeros(len(flat)), share * len(x)
-    for _ in range(iterations):                                   # residuals nearby, then what is nearby, and again
+    for _ in range(iterations):  # residuals nearby, then what is nearby, and again
         w = np.exp(log_k - log_k.max())
         gram = (basis * w[:, None]).T @ basis
-        e = flat - basis @ np.linalg.solve(gram + 1e-8 * w.sum() * np.eye(len(gram)), (basis * w[:, None]).T @ flat)
+        e = flat - basis @ np.linalg.solve(
+            gram + 1e-8 * w.sum() * np.eye(len(gram)), (basis * w[:, None]).T @ flat
+        )
         covariance = (e * w[:, None]).T @ e / w.sum()
-        unit = Kernel(s_dp, np.linalg.inv(covariance + np.diag(1e-9 * np.diag(covariance) + 1e-300)))
+        unit = Kernel(
+            s_dp, np.linalg.inv(covariance + np.diag(1e-9 * np.diag(covariance) + 1e-300))
+        )
         log_unit = unit.log(flat)
-        size = lambda power: kish(special.logsumexp((power * log_unit).reshape(x.shape[:2]), axis=1))
-        power = 1.0 if size(1.0) >= wanted else optimize.bisect(lambda p: size(p) - wanted, 0.0, 1.0, xtol=1e-4)
+        size = lambda power: kish(
+            special.logsumexp((power * log_unit).reshape(x.shape[:2]), axis=1)
+        )
+        power = (
+            1.0
+            if size(1.0) >= wanted
+            else optimize.bisect(lambda p: size(p) - wanted, 0.0, 1.0, xtol=1e-4)
+        )
         log_k = power * log_unit
     return Kernel(s_dp, power * unit.precision, power)
 
 # %% ../../nbs/analyst/39_sple.ipynb #2b10c317
-def fit_log_mean(basis: np.ndarray, log_k: np.ndarray, log_v: np.ndarray | float = 0.0, ridge: float = 1e-3) -> np.ndarray:
+def fit_log_mean(
+    basis: np.ndarray, log_k: np.ndarray, log_v: np.ndarray | float = 0.0, ridge: float = 1e-3
+) -> np.ndarray:
     "Coefficients b (p,) of log E[k | θ] = basis @ b: basis (N, p), the constant first, log k (N,), and weights log v (N,)."
     log_v = log_v + np.zeros(len(log_k))
     v = np.exp(log_v - special.logsumexp(log_v))
@@ -105,7 +143,9 @@ def _log_variance(basis, squares, w, ridge, iterations=12) -> np.ndarray:
     inverse = np.linalg.inv((basis * w[:, None]).T @ basis + ridge * np.eye(basis.shape[1]))
     g = np.r_[math.log(w @ squares + 1e-300), np.zeros(basis.shape[1] - 1)]
     for _ in range(iterations):
-        ratio = np.minimum(squares / np.exp(np.clip(basis @ g, -20, 10)), 20.0)          # one outlier is not the rule
+        ratio = np.minimum(
+            squares / np.exp(np.clip(basis @ g, -20, 10)), 20.0
+        )  # one outlier is not the rule
         g = g + 0.7 * inverse @ (basis.T @ (w * (ratio - 1)) - ridge * np.r_[0.0, g[1:]])
     return g
 
@@ -116,6 +156,7 @@ class Triangular:
 
     degree: 1 leaves out squares and products of the coordinates before, 0 also their products with u.
     """
+
     centre: np.ndarray
     spread: np.ndarray
     mean: tuple[np.ndarray, ...]
@@ -124,8 +165,14 @@ class Triangular:
 
     def _bases(self, u, t, j):
         before = t[:, :j]
-        variance = np.concatenate([polynomial(u, 2), before] + [monomials(before, 2)] * (self.degree == 2), axis=1)
-        return np.concatenate([variance] + [(u[:, :, None] * before[:, None]).reshape(len(u), -1)] * (self.degree > 0), axis=1), variance
+        variance = np.concatenate(
+            [polynomial(u, 2), before] + [monomials(before, 2)] * (self.degree == 2), axis=1
+        )
+        return np.concatenate(
+            [variance]
+            + [(u[:, :, None] * before[:, None]).reshape(len(u), -1)] * (self.degree > 0),
+            axis=1,
+        ), variance
 
     def forward(self, x, u) -> tuple[np.ndarray, np.ndarray]:
         "Residuals y (n, r) and the log Jacobian (n,), at x (n, r), u (n, d)."
@@ -148,9 +195,12 @@ class Triangular:
         t = bounded(y)
         for j in range(x.shape[1]):
             (mean, variance), v = empty._bases(u, t, j), 1.0
-            for _ in range(2):                                    # least squares, variances, weighted least squares, variances
+            for _ in range(2):  # least squares, variances, weighted least squares, variances
                 ww = w / v / (w / v).sum()
-                b = np.linalg.solve((mean * ww[:, None]).T @ mean + 0.1 * ridge * np.eye(mean.shape[1]), (mean * ww[:, None]).T @ y[:, j])
+                b = np.linalg.solve(
+                    (mean * ww[:, None]).T @ mean + 0.1 * ridge * np.eye(mean.shape[1]),
+                    (mean * ww[:, None]).T @ y[:, j],
+                )
                 g = _log_variance(variance, (y[:, j] - mean @ b) ** 2, w, ridge)
                 v = np.exp(np.clip(variance @ g, -20, 10))
             means.append(b), variances.append(g)
@@ -160,7 +210,14 @@ class Triangular:
 def grid_step(mechanism) -> float:
     "The distance between neighbouring values of a mechanism's releases; 0 where they are continuous."
     from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace
-    return float(mechanism.step) if isinstance(mechanism, DiscreteLaplace) else 1.0 if isinstance(mechanism, BinomialResponse) else 0.0
+
+    return (
+        float(mechanism.step)
+        if isinstance(mechanism, DiscreteLaplace)
+        else 1.0
+        if isinstance(mechanism, BinomialResponse)
+        else 0.0
+    )
 
 
 def continuous_noise(mechanism, s, draws: int, rng, kind: str = "sobol") -> np.ndarray:
@@ -174,16 +231,23 @@ def cell(release: Release, s, rng, points: int = 4) -> np.ndarray:
     step, s_dp = grid_step(release.mechanism), release.s_dp[None]
     if not step:
         return s_dp
-    wide = nested_noise(release.mechanism, s[rng.integers(len(s), size=64)], 16, rng, "mc").std(axis=1).mean(axis=0).min()
-    if wide > 0.7 * step:                                         # the midpoint's relative error is below (step / sd)² / 24
+    wide = (
+        nested_noise(release.mechanism, s[rng.integers(len(s), size=64)], 16, rng, "mc")
+        .std(axis=1)
+        .mean(axis=0)
+        .min()
+    )
+    if wide > 0.7 * step:  # the midpoint's relative error is below (step / sd)² / 24
         return s_dp
     from dpsbi.rqmc import points as spread_points
+
     return s_dp + step * (spread_points(points, s_dp.shape[1], rng) - 0.5)
 
 # %% ../../nbs/analyst/39_sple.ipynb #b8a8cee4
 @dataclass(frozen=True, eq=False)
 class Region:
     "Where the likelihood has been learnt: {z: log density of `proposal` at least `level`}, in unconstrained space; with its units."
+
     proposal: object
     level: float
     centre: np.ndarray
@@ -204,6 +268,7 @@ class Likelihood:
 
     Outside the region it is -inf: not known to be zero, but nothing was learnt there.
     """
+
     prior: Prior
     region: Region
     kernel: Kernel
@@ -217,19 +282,31 @@ class Likelihood:
         result, inside = np.full(len(z), -np.inf), self.region.inside(z)
         if inside.any():
             u = self.region.units(z[inside])
-            parts = [_log_density(member, np.broadcast_to(x, (len(u), len(x))), u) - self.kernel.log(x) for x in self.at for member in self.members]
-            result[inside] = special.logsumexp(parts, axis=0) - math.log(len(parts)) + polynomial(u, self.degree) @ self.log_mean
+            parts = [
+                _log_density(member, np.broadcast_to(x, (len(u), len(x))), u) - self.kernel.log(x)
+                for x in self.at
+                for member in self.members
+            ]
+            result[inside] = (
+                special.logsumexp(parts, axis=0)
+                - math.log(len(parts))
+                + polynomial(u, self.degree) @ self.log_mean
+            )
         return result
 
     def __call__(self, theta) -> np.ndarray:
         "Log likelihood (n,) at theta (n, d)."
-        return self.log_z(self.prior.to_unconstrained(np.asarray(theta, float).reshape(-1, self.prior.dim)))
+        return self.log_z(
+            self.prior.to_unconstrained(np.asarray(theta, float).reshape(-1, self.prior.dim))
+        )
 
 
 def _log_density(member, x, u):
     layer, flow = member
     y, log_det = (x, 0.0) if layer is None else layer.forward(x, u)
-    return log_det + (-0.5 * (y * y + math.log(2 * math.pi)).sum(1) if flow is None else flow.log_prob(y, u))
+    return log_det + (
+        -0.5 * (y * y + math.log(2 * math.pi)).sum(1) if flow is None else flow.log_prob(y, u)
+    )
 
 # %% ../../nbs/analyst/39_sple.ipynb #975fa8be
 @dataclass(frozen=True)
@@ -237,6 +314,7 @@ class Fit:
     """How the likelihood is fitted. share: of simulations that keep their weight under the kernel (1: no kernel). layer: the first one, or none.
 
     weigh: whether exact weights have the last word, where they are worth enough."""
+
     share: float = 0.5
     layer: bool = True
     weigh: bool = True
@@ -255,25 +333,66 @@ def _pool(mechanism, s, u, kernel, draws, kind, size, rng):
     return x[j], u[j // draws]
 
 # %% ../../nbs/analyst/39_sple.ipynb #47a8aae8
-def fit_likelihood(release: Release, prior: Prior, z, s, region: Region, *, rng, how: Fit = Fit(), training: Training = Training(), steps: int = 300,
-                   members: int = 1, flow="fast", draws: int = 8, kind: str = "sobol", device: str = "cpu", progress: bool = True) -> Likelihood:
+def fit_likelihood(
+    release: Release,
+    prior: Prior,
+    z,
+    s,
+    region: Region,
+    *,
+    rng,
+    how: Fit = Fit(),
+    training: Training = Training(),
+    steps: int = 300,
+    members: int = 1,
+    flow="fast",
+    draws: int = 8,
+    kind: str = "sobol",
+    device: str = "cpu",
+    progress: bool = True,
+) -> Likelihood:
     "A Likelihood from simulations s (N, w) at unconstrained z (N, free), all those inside the region; steps=0: the first layer alone."
     inside = region.inside(z)
     z, s, mechanism = z[inside], s[inside], release.mechanism
     u, noise = region.units(z), lambda rows, m: continuous_noise(mechanism, rows, m, rng, kind)
     kernel = fit_kernel(u, noise(s, draws), release.s_dp, how.share)
     degree = 3 if z.shape[1] <= 3 else 2
-    log_k = special.logsumexp(np.concatenate([kernel.log(noise(s, draws)) for _ in range(4)], axis=1), axis=1) - math.log(4 * draws)
-    log_mean = fit_log_mean(polynomial(u, degree), log_k) if how.share < 1 else np.zeros(polynomial(u[:1], degree).shape[1])
+    log_k = special.logsumexp(
+        np.concatenate([kernel.log(noise(s, draws)) for _ in range(4)], axis=1), axis=1
+    ) - math.log(4 * draws)
+    log_mean = (
+        fit_log_mean(polynomial(u, degree), log_k)
+        if how.share < 1
+        else np.zeros(polynomial(u[:1], degree).shape[1])
+    )
     found = []
     for k, child in enumerate(rng.spawn(members)):
         out = np.arange(len(z)) % training.folds == k
-        pool = lambda rows, g, size: _pool(mechanism, s[rows], u[rows], kernel, draws, kind, size, g)
-        layer = Triangular.fit(*pool(~out, child, 2 * how.pairs), simulations=int((~out).sum())) if how.layer else None
+        pool = lambda rows, g, size: _pool(
+            mechanism, s[rows], u[rows], kernel, draws, kind, size, g
+        )
+        layer = (
+            Triangular.fit(*pool(~out, child, 2 * how.pairs), simulations=int((~out).sum()))
+            if how.layer
+            else None
+        )
         through = lambda x, c: (x if layer is None else layer.forward(x, c)[0], c)
-        trained = None if steps == 0 else fit(lambda g: through(*pool(~out, g, how.pairs)), through(*pool(out, child, how.pairs // 2)), rng=child, flow=flow,
-                                              steps=steps, batch=training.batch, learning_rate=training.learning_rate, patience=training.patience,
-                                              device=device, progress=progress).flow
+        trained = (
+            None
+            if steps == 0
+            else fit(
+                lambda g: through(*pool(~out, g, how.pairs)),
+                through(*pool(out, child, how.pairs // 2)),
+                rng=child,
+                flow=flow,
+                steps=steps,
+                batch=training.batch,
+                learning_rate=training.learning_rate,
+                patience=training.patience,
+                device=device,
+                progress=progress,
+            ).flow
+        )
         found.append((layer, trained))
     return Likelihood(prior, region, kernel, log_mean, degree, tuple(found), cell(release, s, rng))
 
@@ -285,7 +404,9 @@ def weighed(likelihood: Likelihood, sims: Simulations, step: float = 0.0) -> Lik
     "The likelihood, times the log-quadratic factor that exact weights find missing; itself where they are worth too little. step: of the releases' grid."
     inside = (sims.log_u > -np.inf) & likelihood.region.inside(sims.z)
     fitted = likelihood.log_z(sims.z[inside])
-    log_r = sims.log_eta[inside] - fitted - likelihood.at.shape[1] * math.log(step or 1.0)          # a probability to a density
+    log_r = (
+        sims.log_eta[inside] - fitted - likelihood.at.shape[1] * math.log(step or 1.0)
+    )  # a probability to a density
     basis = polynomial(likelihood.region.units(sims.z[inside]), 2)
     if np.isnan(log_r).any() or not (log_r > -np.inf).any():
         return likelihood
@@ -293,7 +414,10 @@ def weighed(likelihood: Likelihood, sims: Simulations, step: float = 0.0) -> Lik
     if worth < max(WORTH, 20 * basis.shape[1]):
         return likelihood
     more = fit_log_mean(basis, log_r, a * (sims.log_u[inside] + fitted))
-    return replace(likelihood, log_mean=likelihood.log_mean + np.pad(more, (0, len(likelihood.log_mean) - len(more))))
+    return replace(
+        likelihood,
+        log_mean=likelihood.log_mean + np.pad(more, (0, len(likelihood.log_mean) - len(more))),
+    )
 
 # %% ../../nbs/analyst/39_sple.ipynb #43a55853
 def _weighted(likelihood: Likelihood, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
@@ -313,17 +437,32 @@ def _log_joint(likelihood: Likelihood, z) -> np.ndarray:
 
 def _moves():
     import emcee
-    return [(emcee.moves.DEMove(), 0.8), (emcee.moves.StretchMove(), 0.2)]   # emcee 3.1's DESnookerMove has a wrong Jacobian
+
+    return [
+        (emcee.moves.DEMove(), 0.8),
+        (emcee.moves.StretchMove(), 0.2),
+    ]  # emcee 3.1's DESnookerMove has a wrong Jacobian
 
 
-def _sample(likelihood: Likelihood, draws: int, walkers: int, thin: int, warmup: int, rng) -> np.ndarray:
+def _sample(
+    likelihood: Likelihood, draws: int, walkers: int, thin: int, warmup: int, rng
+) -> np.ndarray:
     "Chains (walkers, draws // walkers, free) of prior × likelihood."
     import emcee
+
     z, log_w = _weighted(likelihood, 20 * walkers, rng)
-    start = z[np.argsort(-(log_w + rng.gumbel(size=len(z))))[:walkers]]       # drawn by weight, without replacement
-    if (log_w > -np.inf).sum() < walkers or np.linalg.matrix_rank(start - start.mean(0)) < z.shape[1]:
-        raise ValueError("the fitted likelihood is positive almost nowhere near the proposals: ask for more simulations per round")
-    sampler = emcee.EnsembleSampler(walkers, z.shape[1], lambda y: _log_joint(likelihood, y), moves=_moves(), vectorize=True)
+    start = z[
+        np.argsort(-(log_w + rng.gumbel(size=len(z))))[:walkers]
+    ]  # drawn by weight, without replacement
+    if (log_w > -np.inf).sum() < walkers or np.linalg.matrix_rank(start - start.mean(0)) < z.shape[
+        1
+    ]:
+        raise ValueError(
+            "the fitted likelihood is positive almost nowhere near the proposals: ask for more simulations per round"
+        )
+    sampler = emcee.EnsembleSampler(
+        walkers, z.shape[1], lambda y: _log_joint(likelihood, y), moves=_moves(), vectorize=True
+    )
     state = emcee.State(start, random_state=np.random.RandomState(rng.integers(2**32)).get_state())
     with np.errstate(invalid="ignore"):
         sampler.run_mcmc(state, warmup + thin * math.ceil(draws / walkers))
@@ -355,7 +494,10 @@ class _Likelihoods(_Rounds):
         "Continue from a checkpoint's arrays."
         for name in ("z", "s", "log_eta"):
             getattr(self, name).extend(arrays[name])
-        self.proposals.extend(Proposal(*(arrays[f"{r}:{name}"] for name in ("weights", "means", "factors"))) for r in range(len(self.z) - 1))
+        self.proposals.extend(
+            Proposal(*(arrays[f"{r}:{name}"] for name in ("weights", "means", "factors")))
+            for r in range(len(self.z) - 1)
+        )
 
 # %% ../../nbs/analyst/39_sple.ipynb #90c07a93
 class _Box:
@@ -380,12 +522,30 @@ def _region(run: _Rounds, how: Fit, rng) -> Region:
     newest = run.proposals[-1]
     z = newest.sample(4000, rng)
     low, middle, high = np.quantile(z, [0.16, 0.5, 0.84], axis=0)
-    return Region(newest, float(np.quantile(newest.log_prob(z), how.alpha)), middle, (high - low) / 2)
+    return Region(
+        newest, float(np.quantile(newest.log_prob(z), how.alpha)), middle, (high - low) / 2
+    )
 
 # %% ../../nbs/analyst/39_sple.ipynb #ba575143
-def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: int = 10, simulations: int = 1000, noise_draws: int = 8,
-         noise: str = "sobol", flow="fast", form="local", training: Training = Training(steps=0, final_steps=200, members=2), defensive: float = 0.1,
-         draws: int = 10_000, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> "LikelihoodPosterior":
+def sple(
+    release: Release,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    rounds: int = 10,
+    simulations: int = 1000,
+    noise_draws: int = 8,
+    noise: str = "sobol",
+    flow="fast",
+    form="local",
+    training: Training = Training(steps=0, final_steps=200, members=2),
+    defensive: float = 0.1,
+    draws: int = 10_000,
+    device: str = "cpu",
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> "LikelihoodPosterior":
     """A neural likelihood of a privatised query, by rounds of simulation that move to the release (SPLE), and its posterior by MCMC.
 
     rounds × simulations calls of the simulator. noise_draws, noise: of each simulation in each pool, as in `rqmc.noise_draws`. flow:
@@ -399,15 +559,37 @@ def sple(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
     """
     check_release(release)
     how, shape = _check(rounds, simulations, noise_draws, form, defensive, draws, training, flow)
-    seed = seed_state(rng)                                       # before anything is spawned: a run may be given more rounds later
+    seed = seed_state(rng)  # before anything is spawned: a run may be given more rounds later
     run, children = _Likelihoods(model.prior, simulations, defensive), rng.spawn(rounds + 1)
-    saved = Checkpoint(checkpoint, dict(method="sple", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, prior=about_prior(model.prior),
-                                        simulations=simulations, noise=[noise_draws, noise], flow=asdict(shape), form=asdict(how),
-                                        training=asdict(training), defensive=defensive, seed=seed))
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            method="sple",
+            s_dp=release.s_dp.tolist(),
+            mechanism=release.mechanism,
+            prior=about_prior(model.prior),
+            simulations=simulations,
+            noise=[noise_draws, noise],
+            flow=asdict(shape),
+            form=asdict(how),
+            training=asdict(training),
+            defensive=defensive,
+            seed=seed,
+        ),
+    )
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
-    options = dict(how=how, training=training, flow=shape, draws=noise_draws, kind=noise, device=device)
-    with tqdm(total=rounds * simulations, initial=len(run.z) * simulations, desc="sple", delay=2.0, disable=not progress, leave=False) as bar:
-        for child in children[len(run.z):rounds]:
+    options = dict(
+        how=how, training=training, flow=shape, draws=noise_draws, kind=noise, device=device
+    )
+    with tqdm(
+        total=rounds * simulations,
+        initial=len(run.z) * simulations,
+        desc="sple",
+        delay=2.0,
+        disable=not progress,
+        leave=False,
+    ) as bar:
+        for child in children[len(run.z) : rounds]:
             if run.z:
                 run.proposals.append(_next_proposal(release, run, child, options))
             z = run.propose(child)
@@ -423,7 +605,9 @@ def _simulate(release, model, z, rng, executor) -> tuple[np.ndarray, np.ndarray]
     theta = model.prior.from_unconstrained(z)
     if hasattr(release.mechanism, "log_prob"):
         return simulate(release, model, theta, rng=rng, executor=executor, progress=False)
-    return _simulated(release.query, model, theta, rng, executor, False), np.full(len(theta), -np.inf)
+    return _simulated(release.query, model, theta, rng, executor, False), np.full(
+        len(theta), -np.inf
+    )
 
 
 def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
@@ -431,34 +615,50 @@ def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
     kept = ~np.isnan(sims.s).any(axis=1)
     region, z = _region(run, options["how"], rng), sims.z[kept]
     if region.inside(z).sum() < 100:
-        raise ValueError(f"only {region.inside(z).sum()} simulations lie where the likelihood is to be learnt: ask for more per round")
+        raise ValueError(
+            f"only {region.inside(z).sum()} simulations lie where the likelihood is to be learnt: ask for more per round"
+        )
     fitted = fit_likelihood(release, run.prior, z, sims.s[kept], region, rng=rng, **options, **more)
-    return weighed(fitted, sims, grid_step(release.mechanism)) if options["how"].weigh else fitted, z
+    return weighed(fitted, sims, grid_step(release.mechanism)) if options[
+        "how"
+    ].weigh else fitted, z
 
 
 @on_one_thread
 def _next_proposal(release, run: _Rounds, rng, options) -> Proposal:
-    steps = options["training"].steps if options["how"].layer else max(60, options["training"].steps)
+    steps = (
+        options["training"].steps if options["how"].layer else max(60, options["training"].steps)
+    )
     likelihood, z = _fit(release, run, rng, options, steps=steps, progress=False)
     chains = _sample(likelihood, 1000, 100, 5, 30, rng)
     return _propose(chains.reshape(-1, z.shape[1]), rng)
 
 
-def _check(rounds, simulations, noise_draws, form, defensive, draws, training, flow) -> tuple[Fit, Shape]:
-    for name, value, least in (("rounds", rounds, 1), ("simulations", simulations, 200), ("noise_draws", noise_draws, 1), ("draws", draws, 1)):
+def _check(
+    rounds, simulations, noise_draws, form, defensive, draws, training, flow
+) -> tuple[Fit, Shape]:
+    for name, value, least in (
+        ("rounds", rounds, 1),
+        ("simulations", simulations, 200),
+        ("noise_draws", noise_draws, 1),
+        ("draws", draws, 1),
+    ):
         whole_number(name, value, least)
     if not isinstance(form, Fit) and form not in FITS:
         raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
     if not 0 <= defensive < 1:
         raise ValueError(f"defensive must lie in [0, 1), not {defensive}")
     if not 1 <= training.members <= training.folds or training.folds < 2:
-        raise ValueError(f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}")
+        raise ValueError(
+            f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}"
+        )
     return form if isinstance(form, Fit) else FITS[form], _shape(flow)
 
 # %% ../../nbs/analyst/39_sple.ipynb #3e8e73c9
 @dataclass(frozen=True, eq=False, repr=False)
 class LikelihoodPosterior(NeuralPosterior):
     "Draws from prior × neural likelihood, with the likelihood, and the simulations that trained it with their exact weights."
+
     likelihood: Likelihood | None = field(default=None, kw_only=True)
 
     def maximum_likelihood(self, starts: int = 3) -> np.ndarray:
@@ -470,11 +670,21 @@ class LikelihoodPosterior(NeuralPosterior):
         z = prior.to_unconstrained(self.theta[:: max(1, len(self) // 2000)])
         best = z[np.argsort(-likelihood.log_z(z))[:200]]
         cost = lambda y: float(min(-likelihood.log_z(y[None])[0], 1e300))
-        found = [optimize.minimize(cost, start, method="Nelder-Mead", options=dict(xatol=1e-5, fatol=1e-7, maxiter=400 * z.shape[1]))
-                 for start in best[:: max(1, len(best) // starts)][:starts]]
+        found = [
+            optimize.minimize(
+                cost,
+                start,
+                method="Nelder-Mead",
+                options=dict(xatol=1e-5, fatol=1e-7, maxiter=400 * z.shape[1]),
+            )
+            for start in best[:: max(1, len(best) // starts)][:starts]
+        ]
         top = min(found, key=lambda f: f.fun).x
         if likelihood.region.proposal.log_prob(top[None])[0] < likelihood.region.level + 0.1:
-            warnings.warn("the maximum lies at the border of where the likelihood was learnt: the likelihood may go on rising beyond it", stacklevel=2)
+            warnings.warn(
+                "the maximum lies at the border of where the likelihood was learnt: the likelihood may go on rising beyond it",
+                stacklevel=2,
+            )
         return prior.from_unconstrained(top[None])[0]
 
 # %% ../../nbs/analyst/39_sple.ipynb #00a24626
@@ -483,30 +693,65 @@ def _warn_if_far(release, sims: Simulations, rng) -> None:
     x = release.mechanism.sample(sims.s[~np.isnan(sims.s).any(axis=1)], rng)
     low, high = x.min(axis=0), x.max(axis=0)
     if ((release.s_dp < low - (high - low)) | (release.s_dp > high + (high - low))).any():
-        warnings.warn("the release lies far outside of all simulated releases: its likelihood is an extrapolation; more rounds may reach it, "
-                      "or the model cannot explain it", stacklevel=4)
+        warnings.warn(
+            "the release lies far outside of all simulated releases: its likelihood is an extrapolation; more rounds may reach it, "
+            "or the model cannot explain it",
+            stacklevel=4,
+        )
 
 
 @on_one_thread
 def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     "The final ensemble, its draws and its evidence."
     import arviz
+
     training, prior = options["training"], run.prior
-    likelihood, z = _fit(release, run, rng, options, steps=training.final_steps, members=training.members, progress=progress)
+    likelihood, z = _fit(
+        release,
+        run,
+        rng,
+        options,
+        steps=training.final_steps,
+        members=training.members,
+        progress=progress,
+    )
     walkers = min(200, max(20 * z.shape[1], draws // 20 // 2 * 2))
-    chains, (_, log_w) = _sample(likelihood, draws, walkers, 10, 50, rng), _weighted(likelihood, 4000, rng)
+    chains, (_, log_w) = (
+        _sample(likelihood, draws, walkers, 10, 50, rng),
+        _weighted(likelihood, 4000, rng),
+    )
     log_evidence, sims = float(special.logsumexp(log_w) - math.log(len(log_w))), run.simulations()
-    rhat = [float(arviz.rhat(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
-    ess = [float(arviz.ess(chains[:, :, j])) if chains.shape[1] > 3 else math.nan for j in range(z.shape[1])]
-    if chains.shape[1] >= 20 and max(rhat) > 1.01:                            # shorter chains cannot tell
-        warn(f"R-hat is {max(rhat):.3f}, above 1.01: the walkers have not mixed, and the fitted likelihood is not to be trusted; ask for more simulations "
-             "per round, or use sppe")
+    rhat = [
+        float(arviz.rhat(chains[:, :, j])) if chains.shape[1] > 3 else math.nan
+        for j in range(z.shape[1])
+    ]
+    ess = [
+        float(arviz.ess(chains[:, :, j])) if chains.shape[1] > 3 else math.nan
+        for j in range(z.shape[1])
+    ]
+    if chains.shape[1] >= 20 and max(rhat) > 1.01:  # shorter chains cannot tell
+        warn(
+            f"R-hat is {max(rhat):.3f}, above 1.01: the walkers have not mixed, and the fitted likelihood is not to be trusted; ask for more simulations "
+            "per round, or use sppe"
+        )
     log_w = _weights(release, sims)
     _warn_if_far(release, sims, rng)
-    info = dict(method="sple", rounds=len(run.z), simulations=len(sims), noise_draws=options["draws"], form=asdict(options["how"]), failed=int(
-        np.isnan(sims.s).any(axis=1).sum()), members=training.members, flow=asdict(options["flow"]), kernel_power=float(likelihood.kernel.power),
-        inside=int(likelihood.region.inside(z).sum()), rhat=rhat, chain_ess=ess, log_evidence=log_evidence,
-        simulations_ess=kish(log_w) if (log_w > -np.inf).any() else 0.0)
+    info = dict(
+        method="sple",
+        rounds=len(run.z),
+        simulations=len(sims),
+        noise_draws=options["draws"],
+        form=asdict(options["how"]),
+        failed=int(np.isnan(sims.s).any(axis=1).sum()),
+        members=training.members,
+        flow=asdict(options["flow"]),
+        kernel_power=float(likelihood.kernel.power),
+        inside=int(likelihood.region.inside(z).sum()),
+        rhat=rhat,
+        chain_ess=ess,
+        log_evidence=log_evidence,
+        simulations_ess=kish(log_w) if (log_w > -np.inf).any() else 0.0,
+    )
     theta = prior.from_unconstrained(chains.swapaxes(0, 1).reshape(-1, z.shape[1])[-draws:])
 
     def density(points):
@@ -515,4 +760,7 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
         y = prior.to_unconstrained(points[within])
         result[within] = _log_joint(likelihood, y) - prior.log_abs_det(y) - log_evidence
         return result
-    return LikelihoodPosterior(theta, None, prior.names, info, density=density, simulations=sims, likelihood=likelihood)
+
+    return LikelihoodPosterior(
+        theta, None, prior.names, info, density=density, simulations=sims, likelihood=likelihood
+    )

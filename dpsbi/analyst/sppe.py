@@ -21,9 +21,31 @@ import torch
 from scipy import special
 from tqdm import tqdm
 
-from .flows import REACH, ConditionalFlow, Ensemble, Fitted, Scaling, Shape, _shape, fit, fit_scaling, on_one_thread
+from dpsbi.analyst.flows import (
+    REACH,
+    ConditionalFlow,
+    Ensemble,
+    Fitted,
+    Scaling,
+    Shape,
+    _shape,
+    fit,
+    fit_scaling,
+    on_one_thread,
+)
 from ..mechanisms import Release
-from ..model import Checkpoint, Model, Prior, about_prior, batch_sizes, check_release, in_order, query_values, seed_state, simulate
+from dpsbi.model import (
+    Checkpoint,
+    Model,
+    Prior,
+    about_prior,
+    batch_sizes,
+    check_release,
+    in_order,
+    query_values,
+    seed_state,
+    simulate,
+)
 from ..posterior import Posterior, kish, systematic
 from ..privacy import Query, read_arrays, whole_number, write_atomically
 from ..rqmc import noise_draws as nested_noise
@@ -35,6 +57,7 @@ class Simulations:
 
     log_prior and log_proposal are densities of z (the proposal is the mixture of all rounds'), log_eta is that of the release given s.
     """
+
     z: np.ndarray
     s: np.ndarray
     log_prior: np.ndarray
@@ -56,7 +79,13 @@ class Simulations:
 
     def take(self, rows) -> "Simulations":
         "Some of them."
-        return Simulations(self.z[rows], self.s[rows], self.log_prior[rows], self.log_proposal[rows], self.log_eta[rows])
+        return Simulations(
+            self.z[rows],
+            self.s[rows],
+            self.log_prior[rows],
+            self.log_proposal[rows],
+            self.log_eta[rows],
+        )
 
 # %% ../../nbs/analyst/38_sppe.ipynb #d6c4a87b
 def temper(log_u: np.ndarray, log_eta: np.ndarray, wanted: float) -> float:
@@ -75,7 +104,7 @@ def temper(log_u: np.ndarray, log_eta: np.ndarray, wanted: float) -> float:
     return low
 
 # %% ../../nbs/analyst/38_sppe.ipynb #74d14b8e
-INNER = 20_000        # more simulations than this are thinned, by v, before each pool
+INNER = 20_000  # more simulations than this are thinned, by v, before each pool
 PARTNERS = 32
 
 
@@ -87,6 +116,7 @@ class Pairs:
     draws, kind: nested noise draws, as in `rqmc.noise_draws`. partners: of each context; 0: only its own simulation. near: None, or a
     function of contexts (..., r), log g (...): then pairs are simulations with their own noise, weighted by u g(s̃), and nothing else counts.
     """
+
     mechanism: object
     z: np.ndarray
     s: np.ndarray
@@ -107,15 +137,24 @@ class Pairs:
 
     def log_w(self, c) -> np.ndarray:
         "log W, unnormalised, (C, N), at contexts (C, r)."
-        rows = max(1, 300_000 // self.s.size)                                  # temporaries that stay in the cache
-        return self.log_u + np.concatenate([self.mechanism.log_prob(c[a:a + rows, None], self.s[None]) for a in range(0, len(c), rows)])
+        rows = max(1, 300_000 // self.s.size)  # temporaries that stay in the cache
+        return self.log_u + np.concatenate(
+            [
+                self.mechanism.log_prob(c[a : a + rows, None], self.s[None])
+                for a in range(0, len(c), rows)
+            ]
+        )
 
     def __call__(self, rng, size: int = 8192) -> tuple[np.ndarray, np.ndarray]:
         "About `size` pairs z (n, free), contexts (n, r)."
         if self.near is not None:
             c = nested_noise(self.mechanism, self.s, self.draws, rng, self.kind)
             log_v = (self.log_u[:, None] + self.near(c)).ravel()
-            k = systematic(_exp(log_v if (log_v > -np.inf).any() else np.repeat(self.log_u, self.draws)), size, rng)
+            k = systematic(
+                _exp(log_v if (log_v > -np.inf).any() else np.repeat(self.log_u, self.draws)),
+                size,
+                rng,
+            )
             return self.z[k // self.draws], c.reshape(-1, c.shape[-1])[k]
         if len(self.z) > INNER:
             return self._thinned(rng)(rng, size)
@@ -131,8 +170,18 @@ class Pairs:
     def _thinned(self, rng) -> "Pairs":
         "INNER simulations drawn with weights v, which then leave the weights u."
         k = systematic(_exp(self.log_v), INNER, rng)
-        return Pairs(self.mechanism, self.z[k], self.s[k], self.log_u[k] - self.log_v[k], np.zeros(INNER), self.s_dp, self.at, self.draws, self.kind,
-                     self.partners)
+        return Pairs(
+            self.mechanism,
+            self.z[k],
+            self.s[k],
+            self.log_u[k] - self.log_v[k],
+            np.zeros(INNER),
+            self.s_dp,
+            self.at,
+            self.draws,
+            self.kind,
+            self.partners,
+        )
 
     def sharing(self, rng) -> float:
         "The median effective number of simulations that share the weight W at a context."
@@ -147,7 +196,9 @@ def _partners(log_w, n, rng) -> np.ndarray:
     "n systematic draws from each row of log_w (C, N): (C n,)."
     reached = np.cumsum(np.exp(log_w - log_w.max(axis=1, keepdims=True)), axis=1)
     points = (np.arange(n) + rng.random((len(log_w), 1))) / n * reached[:, -1:]
-    return np.concatenate([np.minimum(np.searchsorted(row, at), len(row) - 1) for row, at in zip(reached, points)])
+    return np.concatenate(
+        [np.minimum(np.searchsorted(row, at), len(row) - 1) for row, at in zip(reached, points)]
+    )
 
 # %% ../../nbs/analyst/38_sppe.ipynb #5c0b0a64
 @dataclass(frozen=True)
@@ -157,6 +208,7 @@ class Training:
     Training stops after `patience` checks, 25 steps apart, without a better loss on the held-out 1/folds of the simulations.
     atoms: for correction="atomic".
     """
+
     steps: int = 100
     final_steps: int = 800
     members: int = 3
@@ -172,26 +224,31 @@ def atomic_loss(atoms: int) -> Callable:
 
     The log prior of each z comes in the place of its weight. Source: SPPE/SPLE, eq. (8); Greenberg et al. (2019).
     """
+
     def loss(net, y, u, log_prior):
         n = min(atoms, len(y))
         shifts = torch.arange(n, device=y.device) * max(1, len(y) // n)
-        which = (torch.arange(len(y), device=y.device)[:, None] + shifts) % len(y)       # atom 0 is the true one
+        which = (torch.arange(len(y), device=y.device)[:, None] + shifts) % len(
+            y
+        )  # atom 0 is the true one
         log_q = net.log_prob(y[which.ravel()], u.repeat_interleave(n, 0)).reshape(len(y), n)
         logit = log_q - log_prior[which]
         return (torch.logsumexp(logit, 1) - logit[:, 0]).mean()
+
     return loss
 
 # %% ../../nbs/analyst/38_sppe.ipynb #5d959810
-ENOUGH = 200.0        # simulations' worth of weight at the release itself, before it becomes a context
-SHARP = 0.1           # power γ below which contexts are chosen by `focus`
-SHARED = 8.0          # simulations that share the weight of a context, below which too
-FEW = 100.0           # least effective number of simulations to learn from
-SHARE = 0.1           # of all simulations, when there are many
+ENOUGH = 200.0  # simulations' worth of weight at the release itself, before it becomes a context
+SHARP = 0.1  # power γ below which contexts are chosen by `focus`
+SHARED = 8.0  # simulations that share the weight of a context, below which too
+FEW = 100.0  # least effective number of simulations to learn from
+SHARE = 0.1  # of all simulations, when there are many
 
 
 @dataclass(frozen=True, eq=False)
 class Near:
     "log g (...) of contexts (..., r): how much their regression (tau) and they themselves (rho) resemble s_dp."
+
     scaling: Scaling
     s_dp: np.ndarray
     reach: float = REACH
@@ -200,7 +257,9 @@ class Near:
 
     def __call__(self, c) -> np.ndarray:
         by_mean, by_context, out = self.parts(c.reshape(-1, c.shape[-1]))
-        return np.where(out, -np.inf, self.tau * by_mean + self.rho * by_context).reshape(c.shape[:-1])
+        return np.where(out, -np.inf, self.tau * by_mean + self.rho * by_context).reshape(
+            c.shape[:-1]
+        )
 
     def weigh(self, c, log_u):
         "log u g (n,) at contexts (n, r), with tau and rho as large as the effective size allows; and these."
@@ -215,8 +274,14 @@ class Near:
         "Minus half the squared distances of contexts (n, r) in regression and in context, and whether they are out of reach; (n,) each."
         w, at = self.scaling.white(c), self.scaling.white(self.s_dp)[None]
         u, u_dp = self.scaling.features(c), self.scaling.features(self.s_dp)[None]
-        gap = np.linalg.solve(self.scaling.factor, (self.scaling.expected(u) - self.scaling.expected(u_dp)).T)
-        return -0.5 * (gap**2).sum(axis=0), -0.5 * ((w - at) ** 2).sum(axis=1), np.abs(w).max(axis=1) > self.reach
+        gap = np.linalg.solve(
+            self.scaling.factor, (self.scaling.expected(u) - self.scaling.expected(u_dp)).T
+        )
+        return (
+            -0.5 * (gap**2).sum(axis=0),
+            -0.5 * ((w - at) ** 2).sum(axis=1),
+            np.abs(w).max(axis=1) > self.reach,
+        )
 
 # %% ../../nbs/analyst/38_sppe.ipynb #10fce841
 def _sharpest(log_u, log_g, wanted: float, most: float) -> tuple[float, float]:
@@ -226,7 +291,9 @@ def _sharpest(log_u, log_g, wanted: float, most: float) -> tuple[float, float]:
         size = kish(log_u + power * log_g)
         if size >= wanted:
             return power, size
-        if best[1] >= min(FEW, wanted / 2) and size < 0.8 * best[1]:          # blunter, until the heavy weights of the prior's draws rule
+        if (
+            best[1] >= min(FEW, wanted / 2) and size < 0.8 * best[1]
+        ):  # blunter, until the heavy weights of the prior's draws rule
             return best
         best = max(best, (power, size), key=lambda found: found[1])
     return best
@@ -236,12 +303,14 @@ def focus(mechanism, s_dp, sims: Simulations, rng, turns: int = 8) -> tuple[Near
     "Where to learn when the noise is sharp, by regression and weights in turn; and the regression there."
     c = mechanism.sample(sims.s, rng)
     noise = np.median(np.abs(mechanism.sample(sims.s, rng) - c), axis=0)
-    even = np.zeros(len(sims))                                                # any regression may define g; without u, the near are many
+    even = np.zeros(len(sims))  # any regression may define g; without u, the near are many
     log_v = temper(even, sims.log_eta, ENOUGH) * np.maximum(sims.log_eta, -1e300)
     for _ in range(turns):
         scaling = fit_scaling(sims.z, c, _exp(log_v), noise)
         far = np.abs(scaling.white(c)).max(axis=1)
-        near = Near(scaling, s_dp, max(REACH, np.abs(scaling.white(s_dp)).max(), np.quantile(far, 0.1)))
+        near = Near(
+            scaling, s_dp, max(REACH, np.abs(scaling.white(s_dp)).max(), np.quantile(far, 0.1))
+        )
         log_v, _, _ = near.weigh(c, even)
     log_v, tau, rho = near.weigh(c, sims.log_u)
     return replace(near, tau=tau, rho=rho), fit_scaling(sims.z, c, _exp(log_v), noise)
@@ -252,12 +321,18 @@ def log_prior(prior: Prior, z: np.ndarray) -> np.ndarray:
     return prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)
 
 
-def _near(mechanism, s_dp, sims: Simulations, correction: str, rng) -> tuple[Near | None, Scaling | None]:
+def _near(
+    mechanism, s_dp, sims: Simulations, correction: str, rng
+) -> tuple[Near | None, Scaling | None]:
     "Where to learn, and the regression to start from, if the noise is sharp."
     if correction == "atomic" or s_dp is None or not hasattr(mechanism, "log_prob"):
         return None, None
     power = _power(sims)
-    return focus(mechanism, s_dp, sims, rng) if power < SHARP or _around(mechanism, s_dp, sims, power).sharing(rng) < SHARED else (None, None)
+    return (
+        focus(mechanism, s_dp, sims, rng)
+        if power < SHARP or _around(mechanism, s_dp, sims, power).sharing(rng) < SHARED
+        else (None, None)
+    )
 
 
 def _power(sims: Simulations) -> float:
@@ -271,10 +346,20 @@ def _around(mechanism, s_dp, sims: Simulations, power: float, **more) -> Pairs:
     return Pairs(mechanism, sims.z, sims.s, sims.log_u, log_v, s_dp, **more)
 
 
-def _pairs(mechanism, s_dp, sims: Simulations, correction: str, draws: int, kind: str, near: Near | None, power: float, rng) -> Pairs:
+def _pairs(
+    mechanism,
+    s_dp,
+    sims: Simulations,
+    correction: str,
+    draws: int,
+    kind: str,
+    near: Near | None,
+    power: float,
+    rng,
+) -> Pairs:
     "Where to train, or to judge: pairs of these simulations, with contexts chosen by `near`, or else by the power γ."
     common = dict(mechanism=mechanism, z=sims.z, s=sims.s, s_dp=s_dp, draws=draws, kind=kind)
-    if correction == "atomic":                                  # every simulation, whatever its proposal
+    if correction == "atomic":  # every simulation, whatever its proposal
         return Pairs(log_u=np.zeros(len(sims)), log_v=np.zeros(len(sims)), **common)
     if s_dp is None or not hasattr(mechanism, "log_prob") or near is not None:
         return Pairs(log_u=sims.log_u, log_v=sims.log_u, near=near, **common)
@@ -283,13 +368,30 @@ def _pairs(mechanism, s_dp, sims: Simulations, correction: str, draws: int, kind
     return replace(pairs, partners=int(np.clip(pairs.sharing(rng) / 4, 1, PARTNERS)))
 
 # %% ../../nbs/analyst/38_sppe.ipynb #0c374d2d
-def train(mechanism, s_dp, sims: Simulations, prior: Prior, fold: int, *, rng, training: Training, steps: int, flow: Shape, correction: str,
-          draws: int, kind: str, device: str, progress: bool) -> Fitted:
+def train(
+    mechanism,
+    s_dp,
+    sims: Simulations,
+    prior: Prior,
+    fold: int,
+    *,
+    rng,
+    training: Training,
+    steps: int,
+    flow: Shape,
+    correction: str,
+    draws: int,
+    kind: str,
+    device: str,
+    progress: bool,
+) -> Fitted:
     "Fit q(z | s̃) to all simulations but those of one fold, which say when to stop; s_dp None: for every release."
-    sims = sims.take(sims.log_u > -np.inf)                       # without those that failed
-    mine = np.arange(len(sims)) % training.folds == fold         # by position, so that each round gives its share
+    sims = sims.take(sims.log_u > -np.inf)  # without those that failed
+    mine = (
+        np.arange(len(sims)) % training.folds == fold
+    )  # by position, so that each round gives its share
     near, start = _near(mechanism, s_dp, sims.take(~mine), correction, rng)
-    power = _power(sims.take(~mine))                             # of the held-out too, so that they lie where training goes
+    power = _power(sims.take(~mine))  # of the held-out too, so that they lie where training goes
     inside = _pairs(mechanism, s_dp, sims.take(~mine), correction, draws, kind, near, power, rng)
     outside = _pairs(mechanism, s_dp, sims.take(mine), correction, draws, kind, near, power, rng)
     marked = lambda pairs: pairs if correction != "atomic" else (*pairs, log_prior(prior, pairs[0]))
@@ -297,14 +399,27 @@ def train(mechanism, s_dp, sims: Simulations, prior: Prior, fold: int, *, rng, t
     ready = [first]
     draw = lambda g: marked(ready.pop() if ready else inside(g))
     loss = dict(loss=atomic_loss(training.atoms)) if correction == "atomic" else {}
-    return fit(draw, marked(held_out), rng=rng, flow=flow, scaling=start or fit_scaling(*first), steps=steps,
-               batch=training.batch, device=device, learning_rate=training.learning_rate, patience=training.patience, progress=progress, **loss)
+    return fit(
+        draw,
+        marked(held_out),
+        rng=rng,
+        flow=flow,
+        scaling=start or fit_scaling(*first),
+        steps=steps,
+        batch=training.batch,
+        device=device,
+        learning_rate=training.learning_rate,
+        patience=training.patience,
+        progress=progress,
+        **loss,
+    )
 
 # %% ../../nbs/analyst/38_sppe.ipynb #fb009a02
 @dataclass(frozen=True, eq=False)
 class Proposal:
     """What a round draws its parameters from, in unconstrained space: a flow at the release, inflated; or, where floor is finite,
     the prior inside the region where the flow's log density exceeds it, which holds exp(log_mass) of the prior."""
+
     prior: Prior
     flow: ConditionalFlow
     s_dp: np.ndarray
@@ -316,7 +431,10 @@ class Proposal:
         "n draws (n, free)."
         if self.floor == -math.inf:
             return self.flow.sample(n, self.s_dp, rng, self.inflate)
-        blocks, block = [np.empty((0, self.prior.free))], min(10**6, math.ceil(1.2 * n * math.exp(-self.log_mass)) + 100)
+        blocks, block = (
+            [np.empty((0, self.prior.free))],
+            min(10**6, math.ceil(1.2 * n * math.exp(-self.log_mass)) + 100),
+        )
         while sum(map(len, blocks)) < n:
             z = self.prior.to_unconstrained(self.prior.sample(block, rng))
             blocks.append(z[self.flow.log_prob(z, self.s_dp) > self.floor])
@@ -331,7 +449,9 @@ class Proposal:
 
     def arrays(self) -> dict[str, np.ndarray]:
         "As plain arrays, for a checkpoint."
-        return self.flow.arrays() | dict(numbers=np.array([self.inflate, self.floor, self.log_mass]))
+        return self.flow.arrays() | dict(
+            numbers=np.array([self.inflate, self.floor, self.log_mass])
+        )
 
 
 def truncated(prior: Prior, flow: ConditionalFlow, s_dp, rng, draws: int = 20_000) -> Proposal:
@@ -339,28 +459,35 @@ def truncated(prior: Prior, flow: ConditionalFlow, s_dp, rng, draws: int = 20_00
     floor = float(np.quantile(flow.log_prob(flow.sample(draws, s_dp, rng), s_dp), 1e-3))
     mass = np.mean(flow.log_prob(prior.to_unconstrained(prior.sample(draws, rng)), s_dp) > floor)
     if mass < 10 / draws:
-        raise ValueError("the truncated prior holds less than one in 2,000 of the prior's draws, so drawing from it by rejection does not pay: "
-                         "use correction='weights'")
+        raise ValueError(
+            "the truncated prior holds less than one in 2,000 of the prior's draws, so drawing from it by rejection does not pay: "
+            "use correction='weights'"
+        )
     return Proposal(prior, flow, np.asarray(s_dp), 1.0, floor, math.log(mass))
 
 # %% ../../nbs/analyst/38_sppe.ipynb #c768ada7
 @dataclass(frozen=True, eq=False)
 class _Rounds:
     "All rounds so far: their parameters, simulations and proposals; each but the first has a defensive share of the prior."
+
     prior: Prior
     size: int
     defensive: float
     z: list = field(default_factory=list)
     s: list = field(default_factory=list)
     log_eta: list = field(default_factory=list)
-    proposals: list = field(default_factory=list)     # of rounds 2, 3, ...
+    proposals: list = field(default_factory=list)  # of rounds 2, 3, ...
 
     @on_one_thread
     def propose(self, rng) -> np.ndarray:
         "z (size, free) of the next round."
         safe = self._safe(len(self.z))
         z = self.prior.to_unconstrained(self.prior.sample(safe, rng))
-        return z if safe == self.size else np.concatenate([z, self.proposals[-1].sample(self.size - safe, rng)])
+        return (
+            z
+            if safe == self.size
+            else np.concatenate([z, self.proposals[-1].sample(self.size - safe, rng)])
+        )
 
     def _safe(self, r):
         return self.size if r == 0 else math.ceil(self.defensive * self.size)
@@ -371,23 +498,43 @@ class _Rounds:
         log_p, count = log_prior(self.prior, z), len(self.z)
         with np.errstate(divide="ignore"):
             share = np.log([self._safe(r) for r in range(count)]) - math.log(self.size * count)
-            rest = np.log([self.size - self._safe(r) for r in range(1, count)]) - math.log(self.size * count)
-        terms = [log_p + special.logsumexp(share)] + [p.log_prob(z) + w for p, w in zip(self.proposals, rest)]
-        return Simulations(z, np.concatenate(self.s), log_p, special.logsumexp(terms, axis=0), np.concatenate(self.log_eta))
+            rest = np.log([self.size - self._safe(r) for r in range(1, count)]) - math.log(
+                self.size * count
+            )
+        terms = [log_p + special.logsumexp(share)] + [
+            p.log_prob(z) + w for p, w in zip(self.proposals, rest)
+        ]
+        return Simulations(
+            z,
+            np.concatenate(self.s),
+            log_p,
+            special.logsumexp(terms, axis=0),
+            np.concatenate(self.log_eta),
+        )
 
     def arrays(self) -> dict[str, np.ndarray]:
         "As plain arrays, for a checkpoint."
         stacked = dict(z=np.stack(self.z), s=np.stack(self.s), log_eta=np.stack(self.log_eta))
-        return stacked | {f"{r}:{name}": value for r, p in enumerate(self.proposals) for name, value in p.arrays().items()}
+        return stacked | {
+            f"{r}:{name}": value
+            for r, p in enumerate(self.proposals)
+            for name, value in p.arrays().items()
+        }
 
     def restore(self, arrays, s_dp) -> None:
         "Continue from a checkpoint's arrays."
         for name in ("z", "s", "log_eta"):
             getattr(self, name).extend(arrays[name])
         for r in range(len(self.z) - 1):
-            part = {name.removeprefix(f"{r}:"): value for name, value in arrays.items() if name.startswith(f"{r}:")}
+            part = {
+                name.removeprefix(f"{r}:"): value
+                for name, value in arrays.items()
+                if name.startswith(f"{r}:")
+            }
             numbers = map(float, part.pop("numbers"))
-            self.proposals.append(Proposal(self.prior, ConditionalFlow.from_arrays(part), s_dp, *numbers))
+            self.proposals.append(
+                Proposal(self.prior, ConditionalFlow.from_arrays(part), s_dp, *numbers)
+            )
 
 # %% ../../nbs/analyst/38_sppe.ipynb #b33c73db
 @dataclass(frozen=True, eq=False, repr=False)
@@ -396,6 +543,7 @@ class NeuralPosterior(Posterior):
 
     `save` writes the draws and info, as for every posterior; the estimator has a `save` of its own.
     """
+
     estimator: "Estimator | None" = field(default=None, kw_only=True)
     simulations: Simulations | None = field(default=None, kw_only=True)
 
@@ -403,6 +551,7 @@ class NeuralPosterior(Posterior):
 @dataclass(frozen=True, eq=False)
 class Estimator:
     "A conditional density q(theta | s_dp) on the prior's support, for any release s_dp (r,) of one query and mechanism."
+
     prior: Prior
     flow: ConditionalFlow | Ensemble
 
@@ -412,26 +561,47 @@ class Estimator:
         inside = self.prior.log_prob(theta) > -np.inf
         z = self.prior.to_unconstrained(theta[inside])
         result = np.full(len(theta), -np.inf)
-        result[inside] = self.flow.log_prob(z, s_dp[inside] if s_dp.ndim == 2 else s_dp) - self.prior.log_abs_det(z)
+        result[inside] = self.flow.log_prob(
+            z, s_dp[inside] if s_dp.ndim == 2 else s_dp
+        ) - self.prior.log_abs_det(z)
         return result
 
     def sample(self, n: int, s_dp, rng: np.random.Generator) -> np.ndarray:
         "n draws of theta (n, d), given one release (r,) or one for each draw (n, r)."
         return self.prior.from_unconstrained(self.flow.sample(n, s_dp, rng))
 
-    def posterior(self, release, *, draws: int = 10_000, rng: np.random.Generator, info: dict | None = None,
-                  simulations: Simulations | None = None) -> NeuralPosterior:
+    def posterior(
+        self,
+        release,
+        *,
+        draws: int = 10_000,
+        rng: np.random.Generator,
+        info: dict | None = None,
+        simulations: Simulations | None = None,
+    ) -> NeuralPosterior:
         "The posterior given a Release, or its values s_dp (r,)."
         s_dp = np.asarray(getattr(release, "s_dp", release), float)
         flows = self.flow.flows if isinstance(self.flow, Ensemble) else (self.flow,)
         if s_dp.shape != (r := len(flows[0].scaling.centre),):
-            raise ValueError(f"the context must have shape ({r},), as the releases that this estimator was trained on, not {s_dp.shape}")
+            raise ValueError(
+                f"the context must have shape ({r},), as the releases that this estimator was trained on, not {s_dp.shape}"
+            )
         far = max(np.abs(flow.scaling.white(s_dp)).max() for flow in flows)
         if far > 5:
-            warnings.warn(f"the release lies {far:.0f} standard deviations away from the simulated releases it is compared with: an extrapolation; "
-                          "more rounds may reach it, or the model cannot explain it", stacklevel=3)
-        return NeuralPosterior(self.sample(draws, s_dp, rng), None, self.prior.names, info or dict(method="neural posterior"),
-                               density=lambda theta: self.log_prob(theta, s_dp), estimator=self, simulations=simulations)
+            warnings.warn(
+                f"the release lies {far:.0f} standard deviations away from the simulated releases it is compared with: an extrapolation; "
+                "more rounds may reach it, or the model cannot explain it",
+                stacklevel=3,
+            )
+        return NeuralPosterior(
+            self.sample(draws, s_dp, rng),
+            None,
+            self.prior.names,
+            info or dict(method="neural posterior"),
+            density=lambda theta: self.log_prob(theta, s_dp),
+            estimator=self,
+            simulations=simulations,
+        )
 
     def save(self, path) -> None:
         "Write the networks to one .npz file; the prior is code and stays out."
@@ -449,18 +619,38 @@ class Estimator:
             names = tuple(arrays.pop("names").tolist())
             flow = Ensemble.from_arrays(arrays)
         except Exception as error:  # whatever a hostile file may provoke, it is refused in one way
-            raise ValueError(f"{path} is not an estimator that this version can read ({type(error).__name__}: {error})") from error
+            raise ValueError(
+                f"{path} is not an estimator that this version can read ({type(error).__name__}: {error})"
+            ) from error
         if names != prior.names or flow.dim != prior.free:
-            raise ValueError(f"the estimator was trained for the parameters {names}, not for {prior.names}")
+            raise ValueError(
+                f"the estimator was trained for the parameters {names}, not for {prior.names}"
+            )
         return cls(prior, flow)
 
 # %% ../../nbs/analyst/38_sppe.ipynb #d93e17d8
 CORRECTIONS = ("weights", "truncated", "atomic")
 
 
-def sppe(release: Release, model: Model, *, rng: np.random.Generator, rounds: int = 10, simulations: int = 1000, noise_draws: int = 4,
-         noise: str = "sobol", flow="fast", correction: str = "weights", training: Training = Training(), defensive: float = 0.1,
-         draws: int = 10_000, device: str = "cpu", executor: Executor | None = None, progress: bool = True, checkpoint=None) -> NeuralPosterior:
+def sppe(
+    release: Release,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    rounds: int = 10,
+    simulations: int = 1000,
+    noise_draws: int = 4,
+    noise: str = "sobol",
+    flow="fast",
+    correction: str = "weights",
+    training: Training = Training(),
+    defensive: float = 0.1,
+    draws: int = 10_000,
+    device: str = "cpu",
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> NeuralPosterior:
     """A neural posterior given a privatised query, by rounds of simulation that move to the release (SPPE).
 
     rounds × simulations calls of the simulator. noise_draws, noise: of each simulation in each pool, as in `rqmc.noise_draws`. flow:
@@ -473,19 +663,56 @@ def sppe(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
     """
     check_release(release)
     shape = _check(rounds, simulations, noise_draws, correction, defensive, draws, training, flow)
-    seed = seed_state(rng)                                       # before anything is spawned: a run may be given more rounds later
-    run, children = _Rounds(model.prior, simulations, defensive if correction != "atomic" else 0.0), rng.spawn(rounds + 1)
-    saved = Checkpoint(checkpoint, dict(method="sppe", s_dp=release.s_dp.tolist(), mechanism=release.mechanism, prior=about_prior(model.prior),
-                                        simulations=simulations, noise=[noise_draws, noise], flow=asdict(shape), correction=correction,
-                                        training=asdict(training), defensive=defensive, seed=seed))
+    seed = seed_state(rng)  # before anything is spawned: a run may be given more rounds later
+    run, children = (
+        _Rounds(model.prior, simulations, defensive if correction != "atomic" else 0.0),
+        rng.spawn(rounds + 1),
+    )
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            method="sppe",
+            s_dp=release.s_dp.tolist(),
+            mechanism=release.mechanism,
+            prior=about_prior(model.prior),
+            simulations=simulations,
+            noise=[noise_draws, noise],
+            flow=asdict(shape),
+            correction=correction,
+            training=asdict(training),
+            defensive=defensive,
+            seed=seed,
+        ),
+    )
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
-    options = dict(training=training, flow=shape, correction=correction, draws=noise_draws, kind=noise, device=device)
-    with tqdm(total=rounds * simulations, initial=len(run.z) * simulations, desc="sppe", delay=2.0, disable=not progress, leave=False) as bar:
-        for child in children[len(run.z):rounds]:
+    options = dict(
+        training=training,
+        flow=shape,
+        correction=correction,
+        draws=noise_draws,
+        kind=noise,
+        device=device,
+    )
+    with tqdm(
+        total=rounds * simulations,
+        initial=len(run.z) * simulations,
+        desc="sppe",
+        delay=2.0,
+        disable=not progress,
+        leave=False,
+    ) as bar:
+        for child in children[len(run.z) : rounds]:
             if run.z:
                 run.proposals.append(_next_proposal(release, run, correction, child, options))
             z = run.propose(child)
-            s, log_eta = simulate(release, model, model.prior.from_unconstrained(z), rng=child, executor=executor, progress=False)
+            s, log_eta = simulate(
+                release,
+                model,
+                model.prior.from_unconstrained(z),
+                rng=child,
+                executor=executor,
+                progress=False,
+            )
             run.z.append(z), run.s.append(s), run.log_eta.append(log_eta)
             saved.save(**run.arrays())
             bar.update(simulations)
@@ -495,7 +722,17 @@ def sppe(release: Release, model: Model, *, rng: np.random.Generator, rounds: in
 @on_one_thread
 def _next_proposal(release, run: _Rounds, correction, rng, options) -> Proposal:
     sims = _usable(run.simulations())
-    fitted = train(release.mechanism, release.s_dp, sims, run.prior, 0, rng=rng, steps=options["training"].steps, progress=False, **options)
+    fitted = train(
+        release.mechanism,
+        release.s_dp,
+        sims,
+        run.prior,
+        0,
+        rng=rng,
+        steps=options["training"].steps,
+        progress=False,
+        **options,
+    )
     if correction == "truncated":
         return truncated(run.prior, fitted.flow, release.s_dp, rng)
     power = temper(sims.log_u, sims.log_eta, ENOUGH)
@@ -507,17 +744,25 @@ def _weights(release, sims: Simulations) -> np.ndarray:
     "Log of the exact weights (N,), with a warning where the mechanism could not have released s_dp from any of the simulations."
     log_w = sims.log_weights
     if hasattr(release.mechanism, "log_prob") and not (log_w > -np.inf).any():
-        warnings.warn(f"none of {len(sims):,} simulations could have been released as s_dp: the model excludes it, it lies off the mechanism's grid or range, "
-                      "or more rounds are needed", stacklevel=4)
+        warnings.warn(
+            f"none of {len(sims):,} simulations could have been released as s_dp: the model excludes it, it lies off the mechanism's grid or range, "
+            "or more rounds are needed",
+            stacklevel=4,
+        )
     return log_w
 
 
 def _usable(sims: Simulations) -> Simulations:
     failed = np.isnan(sims.s).any(axis=1).sum()
     if failed > len(sims) - 50:
-        raise ValueError(f"{failed:,} of {len(sims):,} simulations were not finite, which leaves too few to learn from; mend the simulator or the prior")
+        raise ValueError(
+            f"{failed:,} of {len(sims):,} simulations were not finite, which leaves too few to learn from; mend the simulator or the prior"
+        )
     if failed > 0.01 * len(sims):
-        warnings.warn(f"{failed:,} of {len(sims):,} simulations were not finite; they are left out, as if they could not have been released", stacklevel=4)
+        warnings.warn(
+            f"{failed:,} of {len(sims):,} simulations were not finite; they are left out, as if they could not have been released",
+            stacklevel=4,
+        )
     return sims
 
 
@@ -525,36 +770,86 @@ def _usable(sims: Simulations) -> Simulations:
 def _finish(release, model, run, rng, draws, options, progress) -> NeuralPosterior:
     "The final ensemble, each member with another fold held out, and what it says at the release."
     sims, training = _usable(run.simulations()), options["training"]
-    fits = [train(release.mechanism, release.s_dp, sims, run.prior, k, rng=child, steps=training.final_steps, progress=progress, **options)
-            for k, child in enumerate(rng.spawn(training.members))]
+    fits = [
+        train(
+            release.mechanism,
+            release.s_dp,
+            sims,
+            run.prior,
+            k,
+            rng=child,
+            steps=training.final_steps,
+            progress=progress,
+            **options,
+        )
+        for k, child in enumerate(rng.spawn(training.members))
+    ]
     log_w = _weights(release, sims)
-    info = dict(method="sppe", correction=options["correction"], rounds=len(run.z), simulations=len(sims), noise_draws=options["draws"],
-                failed=int(np.isnan(sims.s).any(axis=1).sum()), members=len(fits), flow=asdict(options["flow"]),
-                inflate_by_round=[p.inflate for p in run.proposals], simulations_ess=kish(log_w) if (log_w > -np.inf).any() else 0.0,
-                best_step=[int(f.steps[np.argmin(f.held_out)]) for f in fits], held_out_loss=[f.best for f in fits])
-    return Estimator(run.prior, Ensemble(tuple(f.flow for f in fits))).posterior(release, draws=draws, rng=rng, info=info, simulations=sims)
+    info = dict(
+        method="sppe",
+        correction=options["correction"],
+        rounds=len(run.z),
+        simulations=len(sims),
+        noise_draws=options["draws"],
+        failed=int(np.isnan(sims.s).any(axis=1).sum()),
+        members=len(fits),
+        flow=asdict(options["flow"]),
+        inflate_by_round=[p.inflate for p in run.proposals],
+        simulations_ess=kish(log_w) if (log_w > -np.inf).any() else 0.0,
+        best_step=[int(f.steps[np.argmin(f.held_out)]) for f in fits],
+        held_out_loss=[f.best for f in fits],
+    )
+    return Estimator(run.prior, Ensemble(tuple(f.flow for f in fits))).posterior(
+        release, draws=draws, rng=rng, info=info, simulations=sims
+    )
 
 # %% ../../nbs/analyst/38_sppe.ipynb #90da123f
 def _check(rounds, simulations, noise_draws, correction, defensive, draws, training, flow) -> Shape:
-    for name, value, least in (("rounds", rounds, 1), ("simulations", simulations, 100), ("noise_draws", noise_draws, 1), ("draws", draws, 1)):
+    for name, value, least in (
+        ("rounds", rounds, 1),
+        ("simulations", simulations, 100),
+        ("noise_draws", noise_draws, 1),
+        ("draws", draws, 1),
+    ):
         whole_number(name, value, least)
     if correction not in CORRECTIONS:
         raise ValueError(f"correction must be one of {', '.join(CORRECTIONS)}, not {correction!r}")
     if not 0 <= defensive < 1:
         raise ValueError(f"defensive must lie in [0, 1), not {defensive}")
     if not 1 <= training.members <= training.folds or training.folds < 2:
-        raise ValueError(f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}")
+        raise ValueError(
+            f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}"
+        )
     return _shape(flow)
 
 # %% ../../nbs/analyst/38_sppe.ipynb #5eea9f0f
-def _simulated(query, model, theta, rng, executor, progress, saved: Checkpoint = Checkpoint(None, {}), dim: int | None = None) -> np.ndarray:
+def _simulated(
+    query,
+    model,
+    theta,
+    rng,
+    executor,
+    progress,
+    saved: Checkpoint = Checkpoint(None, {}),
+    dim: int | None = None,
+) -> np.ndarray:
     "Query values (n, w) at theta (n, d), from where the checkpoint ends; it is written twenty times."
     sizes = batch_sizes(len(theta))
     ends, children = np.cumsum(sizes), rng.spawn(len(sizes))
     done = [] if (kept := saved.load()) is None else [kept["s"]]
     first = int(np.searchsorted(ends, len(done[0]), "right")) if done else 0
-    tasks = ((model, query, theta[end - size:end], child, dim) for size, end, child in list(zip(sizes, ends, children))[first:])
-    with tqdm(total=len(theta), initial=int(ends[first - 1]) if first else 0, desc="simulating", delay=2.0, disable=not progress, leave=False) as bar:
+    tasks = (
+        (model, query, theta[end - size : end], child, dim)
+        for size, end, child in list(zip(sizes, ends, children))[first:]
+    )
+    with tqdm(
+        total=len(theta),
+        initial=int(ends[first - 1]) if first else 0,
+        desc="simulating",
+        delay=2.0,
+        disable=not progress,
+        leave=False,
+    ) as bar:
         for k, new in enumerate(in_order(executor, query_values, tasks), first + 1):
             done.append(new)
             bar.update(len(new))
@@ -564,18 +859,64 @@ def _simulated(query, model, theta, rng, executor, progress, saved: Checkpoint =
     return np.concatenate(done)
 
 # %% ../../nbs/analyst/38_sppe.ipynb #dadf4ae1
-def amortise(query: Query, mechanism, model: Model, *, rng: np.random.Generator, simulations: int = 10_000, noise_draws: int = 4,
-             noise: str = "sobol", flow="fast", training: Training = Training(), device: str = "cpu", executor: Executor | None = None,
-             progress: bool = True, checkpoint=None) -> Estimator:
+def amortise(
+    query: Query,
+    mechanism,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    simulations: int = 10_000,
+    noise_draws: int = 4,
+    noise: str = "sobol",
+    flow="fast",
+    training: Training = Training(),
+    device: str = "cpu",
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Estimator:
     """An Estimator of q(theta | s_dp) for all releases of a query by one mechanism; it needs no release, and no density of the mechanism.
 
     Arguments as in `sppe`; checkpoint: keeps simulations, and a killed run goes on where they end, to the same result. Raises ValueError for input that makes no sense. Source: SPPE/SPLE, eq. (6), with nested noise draws.
     """
     shape = _check(1, simulations, noise_draws, "weights", 0.0, 1, training, flow)
-    saved = Checkpoint(checkpoint, dict(method="amortise", mechanism=mechanism, prior=about_prior(model.prior), simulations=simulations, seed=seed_state(rng)))
+    saved = Checkpoint(
+        checkpoint,
+        dict(
+            method="amortise",
+            mechanism=mechanism,
+            prior=about_prior(model.prior),
+            simulations=simulations,
+            seed=seed_state(rng),
+        ),
+    )
     theta = model.prior.sample(simulations, rng)
-    s, z = _simulated(query, model, theta, rng, executor, progress, saved), model.prior.to_unconstrained(theta)
-    sims = _usable(Simulations(z, s, log_prior(model.prior, z), log_prior(model.prior, z), np.zeros(simulations)))
-    fits = [train(mechanism, None, sims, model.prior, k, rng=child, training=training, steps=training.final_steps, flow=shape, correction="weights",
-                  draws=noise_draws, kind=noise, device=device, progress=progress) for k, child in enumerate(rng.spawn(training.members))]
+    s, z = (
+        _simulated(query, model, theta, rng, executor, progress, saved),
+        model.prior.to_unconstrained(theta),
+    )
+    sims = _usable(
+        Simulations(
+            z, s, log_prior(model.prior, z), log_prior(model.prior, z), np.zeros(simulations)
+        )
+    )
+    fits = [
+        train(
+            mechanism,
+            None,
+            sims,
+            model.prior,
+            k,
+            rng=child,
+            training=training,
+            steps=training.final_steps,
+            flow=shape,
+            correction="weights",
+            draws=noise_draws,
+            kind=noise,
+            device=device,
+            progress=progress,
+        )
+        for k, child in enumerate(rng.spawn(training.members))
+    ]
     return Estimator(model.prior, Ensemble(tuple(f.flow for f in fits)))

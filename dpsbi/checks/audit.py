@@ -348,6 +348,7 @@ class Records:
     low, high: numbers, or arrays of a record's shape. size: N, or with `least` the largest N.
     whole: whole numbers only, as ints. Raises ValueError for an empty domain.
     """
+
     low: float | np.ndarray = 0.0
     high: float | np.ndarray = 1.0
     shape: tuple = ()
@@ -371,20 +372,24 @@ class Records:
         "Where the entries lie between low and high, from 0 to 1."
         part, kind = rng.random(shape), rng.integers(5)
         if kind == 1:
-            return np.rint(part)                                            # entries at the ends
+            return np.rint(part)  # entries at the ends
         if kind == 2:
             return np.rint(10 * part) / 10
         if kind == 3:
-            return part[rng.integers(len(part), size=len(part))]            # duplicates
+            return part[rng.integers(len(part), size=len(part))]  # duplicates
         if kind == 4:
-            end = rng.integers(0, 2, (len(part), *[1] * len(self.shape)))   # whole records
+            end = rng.integers(0, 2, (len(part), *[1] * len(self.shape)))  # whole records
             return np.broadcast_to(end.astype(float), shape)
         return part
 
 # %% ../../nbs/checks/51_audit.ipynb #0556338a
 RELATIONS = ("replace", "add-remove", "order")
-_NORMS = {"l1": math.fsum, "l2": lambda gap: math.sqrt(math.fsum(gap * gap)),
-          "l0": np.count_nonzero, "linf": np.max}
+_NORMS = {
+    "l1": math.fsum,
+    "l2": lambda gap: math.sqrt(math.fsum(gap * gap)),
+    "l0": np.count_nonzero,
+    "linf": np.max,
+}
 
 
 def _value(fn, x):
@@ -410,7 +415,7 @@ def _distance(norm, a, b) -> float:
 # %% ../../nbs/checks/51_audit.ipynb #82a5b262
 def _with(x, i, record) -> np.ndarray:
     "x with another record at place i; of the type that holds both."
-    return np.concatenate([x[:i], np.asarray(record)[None], x[i + 1:]])
+    return np.concatenate([x[:i], np.asarray(record)[None], x[i + 1 :]])
 
 
 def _change(x, relation, draw, rng):
@@ -448,7 +453,7 @@ def _edge(x, place, target, look) -> list[np.ndarray]:
     "Data sets on both sides of a jump of look(x), as the record at `place` goes to `target`."
     at = lambda part: _with(x, place, x[place] + part * (target - x[place]))
     low, high, start = 0.0, 1.0, look(at(0.0))
-    if look(at(1.0)) == start or look(at(1e-9)) != start:       # no change, or a slope: no jump
+    if look(at(1.0)) == start or look(at(1e-9)) != start:  # no change, or a slope: no jump
         return []
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if look(at(middle)) == start else (low, middle)
@@ -473,6 +478,7 @@ def _steps(x, change, fn, relation, draw, rng, between) -> list[tuple]:
 # %% ../../nbs/checks/51_audit.ipynb #4c02f197
 class Neighbours(NamedTuple):
     "Two neighbouring data sets, and how far they move a query; `pair` is what `audit` takes."
+
     x: np.ndarray
     x_neighbour: np.ndarray
     moved: float
@@ -483,9 +489,17 @@ class Neighbours(NamedTuple):
         return self.x, self.x_neighbour
 
 
-def worst_neighbours(fn: Callable, draw: Callable, relation="replace", *, norm="l1",
-                     rng: np.random.Generator, starts: int = 30, steps: int = 300,
-                     between: bool | None = None) -> Neighbours:
+def worst_neighbours(
+    fn: Callable,
+    draw: Callable,
+    relation="replace",
+    *,
+    norm="l1",
+    rng: np.random.Generator,
+    starts: int = 30,
+    steps: int = 300,
+    between: bool | None = None,
+) -> Neighbours:
     """The neighbouring data sets, of all that a search met, that move the computed query farthest.
 
     fn: a batch of data sets (B, *x) -> (B, r), as in Query; an error, or NaN, for one of the two
@@ -497,8 +511,10 @@ def worst_neighbours(fn: Callable, draw: Callable, relation="replace", *, norm="
     bound on the sensitivity. Raises ValueError for an unknown relation or norm.
     """
     if not (callable(relation) or relation in RELATIONS) or not (callable(norm) or norm in _NORMS):
-        raise ValueError(f"relation must be one of {RELATIONS} and norm one of {tuple(_NORMS)}, "
-                         f"or functions, not {relation!r}, {norm!r}")
+        raise ValueError(
+            f"relation must be one of {RELATIONS} and norm one of {tuple(_NORMS)}, "
+            f"or functions, not {relation!r}, {norm!r}"
+        )
     steps, children = whole_number("steps", steps), rng.spawn(whole_number("starts", starts))
     found = [_climb(fn, draw, relation, norm, child, steps, between) for child in children]
     return max(found, key=lambda neighbours: neighbours.moved)
@@ -521,6 +537,7 @@ def _climb(fn, draw, relation, norm, rng, steps, between) -> Neighbours:
 # %% ../../nbs/checks/51_audit.ipynb #d0ff8ccc
 class Exact(NamedTuple):
     "A number, and the farthest that the truth can be from it."
+
     value: float
     error: float
 

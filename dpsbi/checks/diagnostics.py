@@ -32,13 +32,17 @@ def _posterior(draws, name: str) -> Posterior:
     try:
         return Posterior(draws)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} must be a Posterior, or draws as an array (n, d): {error}") from error
+        raise ValueError(
+            f"{name} must be a Posterior, or draws as an array (n, d): {error}"
+        ) from error
 
 
 def _pair(a, b) -> tuple[Posterior, Posterior]:
     a, b = _posterior(a, "a"), _posterior(b, "b")
     if a.dim != b.dim:
-        raise ValueError(f"a and b must have the same parameters, but a has {a.dim} and b has {b.dim}")
+        raise ValueError(
+            f"a and b must have the same parameters, but a has {a.dim} and b has {b.dim}"
+        )
     return a, b
 
 
@@ -59,13 +63,17 @@ def _copies(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.where(both[row], row.max() + 1 + np.arange(len(row)), row)
 
 
-def _folds(x: np.ndarray, labels: np.ndarray, folds: int, rng: np.random.Generator, together: bool = True) -> np.ndarray:
+def _folds(
+    x: np.ndarray, labels: np.ndarray, folds: int, rng: np.random.Generator, together: bool = True
+) -> np.ndarray:
     "A fold (n,) for each row of x (n, d), at random, the same number from each sample; together: one fold for copies within a sample."
     row, fold = _copies(x, labels) if together else np.arange(len(x)), np.empty(len(x), int)
     for sample in (labels == 0, labels == 1):
         _, group = np.unique(row[sample], return_inverse=True)
         if group.max() + 1 < folds:
-            raise ValueError(f"a sample holds only {group.max() + 1} different draws, too few for {folds} folds")
+            raise ValueError(
+                f"a sample holds only {group.max() + 1} different draws, too few for {folds} folds"
+            )
         fold[sample] = (rng.permutation(group.max() + 1) % folds)[group]
     return fold
 
@@ -86,9 +94,15 @@ def _accuracy(x, labels, held_out, seed) -> float:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
     from threadpoolctl import threadpool_limits
+
     hidden = 10 * x.shape[1]
-    classifier = MLPClassifier((hidden, hidden), activation="relu", solver="adam", max_iter=1000, random_state=seed)
-    with threadpool_limits(1), warnings.catch_warnings():     # on matrices this small, waking threads costs more than the product
+    classifier = MLPClassifier(
+        (hidden, hidden), activation="relu", solver="adam", max_iter=1000, random_state=seed
+    )
+    with (
+        threadpool_limits(1),
+        warnings.catch_warnings(),
+    ):  # on matrices this small, waking threads costs more than the product
         warnings.simplefilter("ignore", ConvergenceWarning)
         said = classifier.fit(x[~held_out], labels[~held_out]).predict(x[held_out])
     return float(np.mean([(said[labels[held_out] == k] == k).mean() for k in (0, 1)]))
@@ -106,8 +120,16 @@ def _tests(a, b, n, folds, repeats, rng, together):
             yield x, labels, fold == k, int(child.integers(2**31))
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #d8f99cf4
-def c2st_scores(a, b, *, rng: np.random.Generator, size: int | None = None, repeats: int = 1, folds: int = 5,
-                executor: Executor | None = None) -> np.ndarray:
+def c2st_scores(
+    a,
+    b,
+    *,
+    rng: np.random.Generator,
+    size: int | None = None,
+    repeats: int = 1,
+    folds: int = 5,
+    executor: Executor | None = None,
+) -> np.ndarray:
     "The accuracies (repeats, folds) of which `c2st` is the mean; the same arguments."
     return _c2st_scores(a, b, rng, size, repeats, folds, executor)
 
@@ -117,31 +139,54 @@ def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
     a, b = _pair(a, b)
     worth = [int(_worth(p, other) + 1e-6) for p, other in ((a, b), (b, a))]
     n = min(worth) if size is None else size
-    for name, value, least in (("folds", folds, 2), ("repeats", repeats, 1), ("size (draws, or their effective number)", n, folds)):
+    for name, value, least in (
+        ("folds", folds, 2),
+        ("repeats", repeats, 1),
+        ("size (draws, or their effective number)", n, folds),
+    ):
         whole_number(name, value, least)
     short = [name for name, p in (("a", a), ("b", b)) if p.log_weights is None and n > len(p)]
     if short:
-        raise ValueError(f"size = {n} draws of each are wanted, but {short[0]} has only {len(dict(a=a, b=b)[short[0]])}")
+        raise ValueError(
+            f"size = {n} draws of each are wanted, but {short[0]} has only {len(dict(a=a, b=b)[short[0]])}"
+        )
     for name, p, effective in (("a", a, worth[0]), ("b", b, worth[1])):
         if n > effective:
-            warnings.warn(f"size = {n} draws of each are compared, but those of {name} are worth {effective}: their copies tell them apart; "
-                          "leave size out to ask whether the posterior is right", stacklevel=3)
-        elif size is None and effective < len(p) and p.log_weights is None and "chains" not in p.info:
-            warnings.warn(f"the {len(p)} draws of {name} are copies, worth {effective}, and no more than {n} of each are compared; "
-                          "pass the weighted posterior itself", stacklevel=3)
+            warnings.warn(
+                f"size = {n} draws of each are compared, but those of {name} are worth {effective}: their copies tell them apart; "
+                "leave size out to ask whether the posterior is right",
+                stacklevel=3,
+            )
+        elif (
+            size is None and effective < len(p) and p.log_weights is None and "chains" not in p.info
+        ):
+            warnings.warn(
+                f"the {len(p)} draws of {name} are copies, worth {effective}, and no more than {n} of each are compared; "
+                "pass the weighted posterior itself",
+                stacklevel=3,
+            )
     return _all_scores(a, b, n, folds, repeats, rng, n <= min(worth), executor)
 
 
 def _all_scores(a, b, n, folds, repeats, rng, together, executor=None) -> np.ndarray:
     "Accuracies (repeats, folds) of n draws of each, with the copies of a sample in one fold, or in any."
     from threadpoolctl import threadpool_limits
+
     with threadpool_limits(1):
         scores = list(in_order(executor, _accuracy, _tests(a, b, n, folds, repeats, rng, together)))
     return np.array(scores).reshape(repeats, folds)
 
 
-def c2st(a, b, *, rng: np.random.Generator, size: int | None = None, repeats: int = 1, folds: int = 5,
-         executor: Executor | None = None) -> float:
+def c2st(
+    a,
+    b,
+    *,
+    rng: np.random.Generator,
+    size: int | None = None,
+    repeats: int = 1,
+    folds: int = 5,
+    executor: Executor | None = None,
+) -> float:
     """The accuracy of a classifier that tells draws a from draws b: 0.5 if they are the same, 1 if never.
 
     a, b: posteriors, or arrays (n, d); z-scored by a, the reference. size: draws of each (default: the smaller effective
@@ -160,7 +205,12 @@ def _squared_distances(x, y):
 def _kernel_mean(x, w, y, v, scale) -> float:
     "Σ_ij w_i v_j exp(scale |x_i - y_j|²), in blocks of about 2^20 pairs."
     rows = max(1, 2**20 // len(y))
-    return float(sum(w[i:i + rows] @ np.exp(scale * _squared_distances(x[i:i + rows], y)) @ v for i in range(0, len(x), rows)))
+    return float(
+        sum(
+            w[i : i + rows] @ np.exp(scale * _squared_distances(x[i : i + rows], y)) @ v
+            for i in range(0, len(x), rows)
+        )
+    )
 
 
 def _thousand(posterior, x):
@@ -203,6 +253,7 @@ def mmd2(a, b, *, bandwidth: float | None = None, z_score: bool = False) -> floa
 @dataclass(frozen=True)
 class Marginals:
     "Kolmogorov–Smirnov per parameter: names, distances (d,), p-values (d,), and p-values after Holm's correction (d,)."
+
     names: tuple[str, ...]
     distance: np.ndarray
     p_value: np.ndarray
@@ -215,7 +266,11 @@ class Marginals:
     def table(self):
         "A pandas table, one line for each parameter."
         import pandas
-        return pandas.DataFrame(dict(distance=self.distance, p=self.p_value, adjusted=self.adjusted), index=list(self.names))
+
+        return pandas.DataFrame(
+            dict(distance=self.distance, p=self.p_value, adjusted=self.adjusted),
+            index=list(self.names),
+        )
 
     def _repr_html_(self):
         return self.table()._repr_html_()
@@ -230,7 +285,9 @@ def _steps(x, weights):
 def _sup_two(x, wx, y, wy):
     "sup |F_x - F_y|: attained at a draw, where both are right-continuous."
     (x, fx), (y, fy), at = _steps(x, wx), _steps(y, wy), np.concatenate([x, y])
-    return np.abs(fx[np.searchsorted(x, at, side="right")] - fy[np.searchsorted(y, at, side="right")]).max()
+    return np.abs(
+        fx[np.searchsorted(x, at, side="right")] - fy[np.searchsorted(y, at, side="right")]
+    ).max()
 
 
 def _sup_one(x, wx, cdf):
@@ -258,11 +315,18 @@ def ks(a, b) -> Marginals:
     if callable(b) or (isinstance(b, (list, tuple)) and b and all(callable(f) for f in b)):
         functions = [b] if callable(b) else list(b)
         if len(functions) != a.dim:
-            raise ValueError(f"b must hold one distribution function for each of the {a.dim} parameters, not {len(functions)}")
-        distance, worth = np.array([_sup_one(x, a.weights, f) for x, f in zip(a.theta.T, functions)]), a.ess
+            raise ValueError(
+                f"b must hold one distribution function for each of the {a.dim} parameters, not {len(functions)}"
+            )
+        distance, worth = (
+            np.array([_sup_one(x, a.weights, f) for x, f in zip(a.theta.T, functions)]),
+            a.ess,
+        )
     else:
         a, b = _pair(a, b)
-        distance = np.array([_sup_two(x, a.weights, y, b.weights) for x, y in zip(a.theta.T, b.theta.T)])
+        distance = np.array(
+            [_sup_two(x, a.weights, y, b.weights) for x, y in zip(a.theta.T, b.theta.T)]
+        )
         worth = a.ess * b.ess / (a.ess + b.ess)
     p = stats.kstwo.sf(distance, max(1, round(worth)))
     return Marginals(a.names, distance, p, _holm(p))
@@ -273,8 +337,10 @@ def _rank_draws(posterior: Posterior, draws: int, rng: np.random.Generator) -> n
     if posterior.log_weights is not None:
         return rng.choice(len(posterior), size=draws, p=posterior.weights)
     if len(posterior) < draws:
-        raise ValueError(f"the method returned {len(posterior)} draws, fewer than the {draws} that ranks are taken among: "
-                         "let it make more, or ask for fewer")
+        raise ValueError(
+            f"the method returned {len(posterior)} draws, fewer than the {draws} that ranks are taken among: "
+            "let it make more, or ask for fewer"
+        )
     if "chains" in posterior.info:
         return np.arange(draws) * len(posterior) // draws
     return rng.permutation(len(posterior))[:draws]
@@ -294,12 +360,16 @@ def _replicate(method, model, query, mechanism, draws, quantity, rng):
     release = Release(mechanism.sample(s, world)[0], query, mechanism)
     posterior = method(release, model, analyst)
     if not isinstance(posterior, Posterior) or posterior.dim != truth.shape[1]:
-        raise TypeError(f"method must be a function of (release, model, rng) that returns a Posterior of {truth.shape[1]} "
-                        f"parameters, not {type(posterior).__name__}"
-                        + (f" of {posterior.dim}" if isinstance(posterior, Posterior) else ""))
+        raise TypeError(
+            f"method must be a function of (release, model, rng) that returns a Posterior of {truth.shape[1]} "
+            f"parameters, not {type(posterior).__name__}"
+            + (f" of {posterior.dim}" if isinstance(posterior, Posterior) else "")
+        )
     theta = posterior.theta[_rank_draws(posterior, draws, ranker)]
     if quantity is not None:
-        theta, truth_values = (np.asarray(quantity(t, release), float).reshape(len(t), -1) for t in (theta, truth))
+        theta, truth_values = (
+            np.asarray(quantity(t, release), float).reshape(len(t), -1) for t in (theta, truth)
+        )
     else:
         truth_values = truth
     return _rank(theta, truth_values[0], ranker), truth[0], posterior.ess
@@ -310,7 +380,7 @@ def _stays_inside(n: int, p: np.ndarray, low: np.ndarray, high: np.ndarray) -> f
     f, count = np.zeros(n + 1), np.arange(n + 1)
     f[0] = 1.0
     for share, a, b in zip(p, low, high):
-        f = np.convolve(f, stats.poisson.pmf(np.arange(_enough(n, share)), n * share))[:n + 1]
+        f = np.convolve(f, stats.poisson.pmf(np.arange(_enough(n, share)), n * share))[: n + 1]
         f[(count < a) | (count > b)] = 0.0
     last = stats.poisson.pmf(n - count, n * max(1 - p.sum(), 0.0))
     return float(f @ last / stats.poisson.pmf(n, n))
@@ -323,7 +393,7 @@ def _enough(n, share):
 
 def _interval(n, cumulative, gamma):
     "Counts whose two-sided tail probability 2 min(P(X <= c), P(X >= c)) exceeds gamma, per step: least and most."
-    gamma = gamma * (1 + 1e-9)                                   # a count that attains gamma, up to rounding, is outside
+    gamma = gamma * (1 + 1e-9)  # a count that attains gamma, up to rounding, is outside
     return stats.binom.ppf(gamma / 2, n, cumulative), stats.binom.isf(gamma / 2, n, cumulative)
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #5ac9cc8a
@@ -334,7 +404,9 @@ def ecdf_band(n: int, draws: int, alarm: float = 0.05) -> tuple[np.ndarray, np.n
     at most alarm. Source: Säilynoja et al. 2022; exact by Poisson convolution.
     """
     p = np.full(draws, 1 / (draws + 1))
-    excess = lambda log_gamma: 1 - _stays_inside(n, p, *_interval(n, np.cumsum(p), math.exp(log_gamma))) - alarm
+    excess = lambda log_gamma: (
+        1 - _stays_inside(n, p, *_interval(n, np.cumsum(p), math.exp(log_gamma))) - alarm
+    )
     low, high = math.log(alarm / draws / 2), math.log(alarm)
     for _ in range(25):
         middle = (low + high) / 2
@@ -346,15 +418,25 @@ def ecdf_band(n: int, draws: int, alarm: float = 0.05) -> tuple[np.ndarray, np.n
 def ecdf_p_value(ranks, draws: int) -> float:
     "The exact p-value of the largest excursion of n ranks (n,) in 0..draws from uniformity, in either direction."
     n, p = len(ranks), np.full(draws, 1 / (draws + 1))
-    reached, cumulative = np.searchsorted(np.sort(ranks), np.arange(draws), side="right"), np.cumsum(p)
-    tails = np.minimum(stats.binom.cdf(reached, n, cumulative), stats.binom.sf(reached - 1, n, cumulative))
+    reached, cumulative = (
+        np.searchsorted(np.sort(ranks), np.arange(draws), side="right"),
+        np.cumsum(p),
+    )
+    tails = np.minimum(
+        stats.binom.cdf(reached, n, cumulative), stats.binom.sf(reached - 1, n, cumulative)
+    )
     gamma = min(1.0, 2 * float(tails.min()))
-    return min(1.0, max(0.0, 1 - _stays_inside(n, p, *_interval(n, cumulative, gamma)))) if gamma < 1 else 1.0
+    return (
+        min(1.0, max(0.0, 1 - _stays_inside(n, p, *_interval(n, cumulative, gamma))))
+        if gamma < 1
+        else 1.0
+    )
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #243b324b
 @dataclass(frozen=True)
 class Calibration:
     "What `sbc` found: ranks (R, k) in 0..draws, positions (R, k) in (0, 1), true parameters (R, d), effective sample sizes (R,)."
+
     names: tuple[str, ...]
     draws: int
     ranks: np.ndarray
@@ -378,20 +460,32 @@ class Calibration:
         """
         if kind not in ("ecdf", "histogram"):
             raise ValueError(f"kind must be 'ecdf' or 'histogram', not {kind!r}")
-        return _plot_ecdf(self, alarm, axes) if kind == "ecdf" else _plot_histogram(self, alarm, axes)
+        return (
+            _plot_ecdf(self, alarm, axes) if kind == "ecdf" else _plot_histogram(self, alarm, axes)
+        )
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #91f60395
 def _plot_ecdf(calibration, alarm, axes):
     import matplotlib.pyplot as plt
+
     k, (n, _), draws = len(calibration.names), calibration.ranks.shape, calibration.draws
     if axes is None:
-        _, axes = plt.subplots(1, k, figsize=(1 + 3.2 * k, 2.6), squeeze=False, layout="constrained")
+        _, axes = plt.subplots(
+            1, k, figsize=(1 + 3.2 * k, 2.6), squeeze=False, layout="constrained"
+        )
     at, (low, high) = np.arange(1, draws + 1) / (draws + 1), ecdf_band(n, draws, alarm / k)
     x = np.concatenate([[0], at, [1]])
     for ax, name, ranks in zip(np.ravel(axes), calibration.names, calibration.ranks.T):
         curve = np.searchsorted(np.sort(ranks), np.arange(draws), side="right") / n - at
-        ax.fill_between(x, np.r_[0, low - at, 0], np.r_[0, high - at, 0], color="#2b5c8a", alpha=0.2, lw=0)
-        ax.step(x, np.r_[0, curve, 0], where="mid", color="#2b5c8a" if ecdf_p_value(ranks, draws) > alarm / k else "#d1682a")
+        ax.fill_between(
+            x, np.r_[0, low - at, 0], np.r_[0, high - at, 0], color="#2b5c8a", alpha=0.2, lw=0
+        )
+        ax.step(
+            x,
+            np.r_[0, curve, 0],
+            where="mid",
+            color="#2b5c8a" if ecdf_p_value(ranks, draws) > alarm / k else "#d1682a",
+        )
         ax.axhline(0, color="#999999", lw=0.8)
         ax.set(xlabel=f"rank of the true {name}, as a fraction", xlim=(0, 1))
         ax.spines[["top", "right"]].set_visible(False)
@@ -399,34 +493,61 @@ def _plot_ecdf(calibration, alarm, axes):
     return np.ravel(axes)[0].figure
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #b73675a4
-def rank_histogram(calibration: Calibration, bins: int = 8, *, alarm: float = 0.05) -> tuple[np.ndarray, float, float]:
+def rank_histogram(
+    calibration: Calibration, bins: int = 8, *, alarm: float = 0.05
+) -> tuple[np.ndarray, float, float]:
     """Shares (bins, k) of truths in equal bins of their positions among the draws, and the least and most expected of uniform ones.
 
     A share of a calibrated method lies outside, in any bin of any parameter, with probability at most alarm. Raises ValueError for
     fewer than two bins.
     """
     n, edges = len(calibration.positions), np.linspace(0, 1, whole_number("bins", bins, 2) + 1)
-    shares = np.stack([np.histogram(column, edges)[0] for column in calibration.positions.T], axis=1) / n
+    shares = (
+        np.stack([np.histogram(column, edges)[0] for column in calibration.positions.T], axis=1) / n
+    )
     each = alarm / shares.size / 2
     return shares, stats.binom.ppf(each, n, 1 / bins) / n, stats.binom.isf(each, n, 1 / bins) / n
 
 
 def _plot_histogram(calibration, alarm, ax):
     import matplotlib.pyplot as plt
+
     ax = plt.subplots(figsize=(3.6, 2.6), layout="constrained")[1] if ax is None else ax
     shares, low, high = rank_histogram(calibration, alarm=alarm)
     bins = len(shares)
     ax.axhspan(bins * low, bins * high, color="#2b5c8a", alpha=0.2, lw=0)
     for name, column in zip(calibration.names, shares.T):
         outside = ((column < low) | (column > high)).any()
-        ax.stairs(bins * column, np.linspace(0, 1, bins + 1), color="#d1682a" if outside else "#2b5c8a", baseline=None, label=name)
-    ax.set(xlabel="rank of the truth, as a fraction", ylabel="frequency (uniform: 1)", xlim=(0, 1), ylim=(0, None))
+        ax.stairs(
+            bins * column,
+            np.linspace(0, 1, bins + 1),
+            color="#d1682a" if outside else "#2b5c8a",
+            baseline=None,
+            label=name,
+        )
+    ax.set(
+        xlabel="rank of the truth, as a fraction",
+        ylabel="frequency (uniform: 1)",
+        xlim=(0, 1),
+        ylim=(0, None),
+    )
     ax.spines[["top", "right"]].set_visible(False)
     return ax.figure
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #790e7cc0
-def sbc(method: Callable, model: Model, query: Query, mechanism, *, replications: int, draws: int, rng: np.random.Generator,
-        quantity: Callable | None = None, executor: Executor | None = None, progress: bool = True) -> Calibration:
+def sbc(
+    method: Callable,
+    model: Model,
+    query: Query,
+    mechanism,
+    *,
+    replications: int,
+    draws: int,
+    rng: np.random.Generator,
+    quantity: Callable | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> Calibration:
     """Simulation-based calibration of a method: over releases made by the model, the truth's rank among the draws is uniform.
 
     method(release, model, rng) -> Posterior. replications: releases. draws: L, the draws among which the truth is ranked;
@@ -436,22 +557,34 @@ def sbc(method: Callable, model: Model, query: Query, mechanism, *, replications
     """
     for name, value in dict(replications=replications, draws=draws).items():
         whole_number(name, value)
-    tasks = ((method, model, query, mechanism, draws, quantity, child) for child in rng.spawn(replications))
+    tasks = (
+        (method, model, query, mechanism, draws, quantity, child)
+        for child in rng.spawn(replications)
+    )
     bar = tqdm(total=replications, desc="calibration", delay=2.0, leave=False, disable=not progress)
     with bar:
         rows = [(bar.update(1), row)[1] for row in in_order(executor, _replicate, tasks)]
     ranks, truths, ess = (np.stack(column) for column in zip(*rows))
     if np.median(ess) < 5 * draws:
-        warnings.warn(f"the posteriors are worth {np.median(ess):.0f} draws (median), less than five times the {draws} that "
-                      "truths are ranked among; if weighted, or of a Markov chain, that alone bends the ranks: ask for fewer",
-                      stacklevel=2)
-    names = model.prior.names if quantity is None else tuple(f"quantity[{j}]" for j in range(ranks.shape[1]))
-    return Calibration(names, draws, ranks, (ranks + rng.random(ranks.shape)) / (draws + 1), truths, ess)
+        warnings.warn(
+            f"the posteriors are worth {np.median(ess):.0f} draws (median), less than five times the {draws} that "
+            "truths are ranked among; if weighted, or of a Markov chain, that alone bends the ranks: ask for fewer",
+            stacklevel=2,
+        )
+    names = (
+        model.prior.names
+        if quantity is None
+        else tuple(f"quantity[{j}]" for j in range(ranks.shape[1]))
+    )
+    return Calibration(
+        names, draws, ranks, (ranks + rng.random(ranks.shape)) / (draws + 1), truths, ess
+    )
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #829f0dcc
 @dataclass(frozen=True)
 class Coverage:
     "Shares (m, k) of truths inside central intervals of m levels, per parameter, and the band (m,) where they should be."
+
     names: tuple[str, ...]
     levels: np.ndarray
     covered: np.ndarray
@@ -461,11 +594,14 @@ class Coverage:
 
     def right(self) -> bool:
         "Whether all shares lie in the band."
-        return bool(((self.covered >= self.low[:, None]) & (self.covered <= self.high[:, None])).all())
+        return bool(
+            ((self.covered >= self.low[:, None]) & (self.covered <= self.high[:, None])).all()
+        )
 
     def table(self):
         "A pandas table, one line for each level."
         import pandas
+
         columns = dict(zip(self.names, self.covered.T)) | {"least": self.low, "most": self.high}
         return pandas.DataFrame(columns, index=pandas.Index(self.levels, name="level"))
 
@@ -475,17 +611,25 @@ class Coverage:
     def plot(self, ax=None, label: str = ""):
         "Coverage against level, with its band, and the diagonal where it should be."
         import matplotlib.pyplot as plt
+
         ax = plt.subplots(figsize=(3.4, 3.2), layout="constrained")[1] if ax is None else ax
         ax.plot([0, 1], [0, 1], color="#999999", lw=0.8)
         ax.fill_between(self.levels, self.low, self.high, color="#7a7a7a", alpha=0.25, lw=0)
         for name, column in zip(self.names, self.covered.T):
             ax.plot(self.levels, column, "o-", ms=3.5, label=f"{label} {name}".strip())
-        ax.set(xlabel="level of the central interval", ylabel="share of releases covered", xlim=(0, 1), ylim=(0, 1.02))
+        ax.set(
+            xlabel="level of the central interval",
+            ylabel="share of releases covered",
+            xlim=(0, 1),
+            ylim=(0, 1.02),
+        )
         ax.spines[["top", "right"]].set_visible(False)
         return ax.figure
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #8f57c9f0
-def coverage(calibration: Calibration, levels=(0.5, 0.8, 0.9, 0.95), *, alarm: float = 0.05) -> Coverage:
+def coverage(
+    calibration: Calibration, levels=(0.5, 0.8, 0.9, 0.95), *, alarm: float = 0.05
+) -> Coverage:
     """How often central intervals of these levels held the truth, with bands at the false-alarm rate alarm for all together.
 
     calibration: what `sbc` returned. levels: in (0, 1). Raises ValueError for a level outside.
@@ -499,7 +643,9 @@ def coverage(calibration: Calibration, levels=(0.5, 0.8, 0.9, 0.95), *, alarm: f
     return Coverage(calibration.names, levels, covered, low, high, n)
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #e9437c95
-def negative_log_density(posterior: Posterior, truth, *, by: str | None = None, prior=None) -> float:
+def negative_log_density(
+    posterior: Posterior, truth, *, by: str | None = None, prior=None
+) -> float:
     """-log of the posterior density at the true parameters, in nats.
 
     truth: (d,). by: "density", the posterior's own log_prob, or "kernel", a Gaussian kernel estimate from its draws (default: the
@@ -509,7 +655,9 @@ def negative_log_density(posterior: Posterior, truth, *, by: str | None = None, 
     posterior, truth = _posterior(posterior, "posterior"), np.atleast_1d(np.asarray(truth, float))
     by = by or ("density" if posterior.density is not None else "kernel")
     if truth.shape != (posterior.dim,):
-        raise ValueError(f"truth must hold {posterior.dim} values, for {list(posterior.names)}, not shape {truth.shape}")
+        raise ValueError(
+            f"truth must hold {posterior.dim} values, for {list(posterior.names)}, not shape {truth.shape}"
+        )
     if by not in ("density", "kernel"):
         raise ValueError(f"by must be 'density' or 'kernel', not {by!r}")
     if by == "density":
@@ -522,24 +670,46 @@ def negative_log_density(posterior: Posterior, truth, *, by: str | None = None, 
     spread = seen.std(axis=0)
     constant = np.any(spread <= 1e-12 * np.abs(seen).max(axis=0))
     if constant or np.linalg.matrix_rank((seen - seen.mean(axis=0)) / spread) < points.shape[1]:
-        raise ValueError("the draws fill no volume (a simplex, a constant, or too few draws), so there is no kernel estimate; "
-                         "prior=model.prior takes away what a simplex has too much")
+        raise ValueError(
+            "the draws fill no volume (a simplex, a constant, or too few draws), so there is no kernel estimate; "
+            "prior=model.prior takes away what a simplex has too much"
+        )
     return log_det - float(stats.gaussian_kde(points.T, weights=posterior.weights).logpdf(at.T)[0])
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #5c49b47d
 def _replicates(posterior, release, model, simulations, rng, executor, progress) -> np.ndarray:
     "Releases (simulations, r) simulated at draws of the posterior; NaN where a simulation failed."
     chooser, rest = rng.spawn(2)
-    theta = _posterior(posterior, "posterior").resample(whole_number("simulations", simulations), chooser).theta
+    theta = (
+        _posterior(posterior, "posterior")
+        .resample(whole_number("simulations", simulations), chooser)
+        .theta
+    )
     sizes = batch_sizes(simulations)
     starts = np.cumsum([0, *sizes[:-1]])
-    tasks = ((model, release, theta[i:i + k], child) for i, k, child in zip(starts, sizes, rest.spawn(len(sizes))))
-    with tqdm(total=len(sizes), desc="simulating", delay=2.0, leave=False, disable=not progress) as bar:
-        return np.concatenate([(bar.update(1), batch)[1] for batch in in_order(executor, private_batch, tasks)])
+    tasks = (
+        (model, release, theta[i : i + k], child)
+        for i, k, child in zip(starts, sizes, rest.spawn(len(sizes)))
+    )
+    with tqdm(
+        total=len(sizes), desc="simulating", delay=2.0, leave=False, disable=not progress
+    ) as bar:
+        return np.concatenate(
+            [(bar.update(1), batch)[1] for batch in in_order(executor, private_batch, tasks)]
+        )
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #ed6bdd52
-def log_median_distance(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator,
-                        simulations: int = 1000, scale=1.0, executor: Executor | None = None, progress: bool = True) -> float:
+def log_median_distance(
+    posterior: Posterior,
+    release: Release,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    simulations: int = 1000,
+    scale=1.0,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> float:
     """The logarithm of the median distance between releases simulated from the posterior and the one that was made.
 
     simulations: posterior draws simulated, one release each. scale: divides each released value, (r,) or a number. Failed
@@ -556,18 +726,24 @@ def tarp(model: Model, *, seed: int = 0) -> Callable:
 
     Distances are in units of the prior's spread (its interquartile ranges, by 2,000 draws). Source: Lemos et al. 2023, Algorithm 2.
     """
-    low, high = np.quantile(model.prior.sample(2000, np.random.default_rng(seed)), [0.25, 0.75], axis=0)
+    low, high = np.quantile(
+        model.prior.sample(2000, np.random.default_rng(seed)), [0.25, 0.75], axis=0
+    )
     scale = np.where(high > low, high - low, 1.0)
 
     def distance(theta, release):
-        rng = np.random.default_rng([seed, *np.frombuffer(np.asarray(release.s_dp, float).tobytes(), np.uint32)])
+        rng = np.random.default_rng(
+            [seed, *np.frombuffer(np.asarray(release.s_dp, float).tobytes(), np.uint32)]
+        )
         return np.linalg.norm((theta - model.prior.sample(1, rng)) / scale, axis=1)
+
     return distance
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #145f316e
 @dataclass(frozen=True)
 class PredictiveCheck:
     "The release s_dp (r,), replicates (S, r) of it, two-sided p-values (r,), and one for all values together."
+
     s_dp: np.ndarray
     replicates: np.ndarray
     p_values: np.ndarray
@@ -576,13 +752,27 @@ class PredictiveCheck:
     def plot(self, ax=None):
         "Replicates' 50 and 95 % intervals, and the release, value by value, in units of the replicates' spread."
         import matplotlib.pyplot as plt
-        ax = plt.subplots(figsize=(1.5 + 0.5 * self.s_dp.size, 3), layout="constrained")[1] if ax is None else ax
-        centre, spread, at = np.median(self.replicates, axis=0), _spread(self.replicates), np.arange(self.s_dp.size)
+
+        ax = (
+            plt.subplots(figsize=(1.5 + 0.5 * self.s_dp.size, 3), layout="constrained")[1]
+            if ax is None
+            else ax
+        )
+        centre, spread, at = (
+            np.median(self.replicates, axis=0),
+            _spread(self.replicates),
+            np.arange(self.s_dp.size),
+        )
         for level, width in ((0.95, 2), (0.5, 7)):
-            low, high = (np.quantile(self.replicates, [0.5 - level / 2, 0.5 + level / 2], axis=0) - centre) / spread
+            low, high = (
+                np.quantile(self.replicates, [0.5 - level / 2, 0.5 + level / 2], axis=0) - centre
+            ) / spread
             ax.vlines(at, low, high, color="#2b5c8a", lw=width, alpha=0.5)
         ax.plot(at, (self.s_dp - centre) / spread, "o", color="#d1682a", label="published")
-        ax.set(xlabel="value of the release", ylabel="spreads from the median"), ax.legend(frameon=False)
+        (
+            ax.set(xlabel="value of the release", ylabel="spreads from the median"),
+            ax.legend(frameon=False),
+        )
         return ax.figure
 
 
@@ -591,8 +781,16 @@ def _spread(x):
     return np.where(spread > 0, spread, np.maximum(x.std(axis=0), 1e-300))
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #5eacd48c
-def predictive_check(posterior: Posterior, release: Release, model: Model, *, rng: np.random.Generator, simulations: int = 1000,
-                     executor: Executor | None = None, progress: bool = True) -> PredictiveCheck:
+def predictive_check(
+    posterior: Posterior,
+    release: Release,
+    model: Model,
+    *,
+    rng: np.random.Generator,
+    simulations: int = 1000,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> PredictiveCheck:
     """Releases simulated from the posterior, beside the one that was made: could this model have made it?
 
     simulations: replicates. The overall p-value ranks the sum of squared distances from the medians, in robust spreads. Simulations
@@ -601,7 +799,9 @@ def predictive_check(posterior: Posterior, release: Release, model: Model, *, rn
     x = _replicates(posterior, release, model, simulations, rng, executor, progress)
     x = x[~np.isnan(x).any(axis=1)]
     if len(x) == 0:
-        raise ValueError(f"all {simulations} simulations failed (NaN), so there is nothing to compare the release with")
+        raise ValueError(
+            f"all {simulations} simulations failed (NaN), so there is nothing to compare the release with"
+        )
     below, ties = (x < release.s_dp).sum(axis=0), (x == release.s_dp).sum(axis=0)
     position = (below + 0.5 * ties + 0.5) / (len(x) + 1)
     sum_of_squares = lambda y: (((y - np.median(x, axis=0)) / _spread(x)) ** 2).sum(axis=-1)
@@ -612,6 +812,7 @@ def predictive_check(posterior: Posterior, release: Release, model: Model, *, rn
 @dataclass(frozen=True)
 class Scores:
     "What `score` found: columns, and their values (runs, columns), one run for each seed. NaN where a run has no such number."
+
     columns: tuple[str, ...]
     values: np.ndarray
     seeds: tuple[int, ...]
@@ -623,7 +824,10 @@ class Scores:
     def table(self):
         "A pandas table, one line for each seed."
         import pandas
-        return pandas.DataFrame(self.values, columns=list(self.columns), index=pandas.Index(self.seeds, name="seed"))
+
+        return pandas.DataFrame(
+            self.values, columns=list(self.columns), index=pandas.Index(self.seeds, name="seed")
+        )
 
     def _repr_html_(self):
         return self.table()._repr_html_()
@@ -650,18 +854,39 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
     if reference is not None:
         n = min([size] + [len(p) for p in (reference, found) if p.log_weights is None])
         sd, few = reference.std(), (_equal_weight(p, n, rng) for p in (reference, found))
-        line |= dict(c2st=_told_apart(reference, found, n, rng), mmd2=mmd2(*few, z_score=True), ks=ks(reference, found).distance.max(),
-                     mean_off=np.abs((found.mean() - reference.mean()) / sd).max(), sd_factor=_factor(found.std() / sd))
+        line |= dict(
+            c2st=_told_apart(reference, found, n, rng),
+            mmd2=mmd2(*few, z_score=True),
+            ks=ks(reference, found).distance.max(),
+            mean_off=np.abs((found.mean() - reference.mean()) / sd).max(),
+            sd_factor=_factor(found.std() / sd),
+        )
     if release is not None:
         how = dict(rng=rng, simulations=simulations, progress=False)
-        line |= dict(log_median_distance=log_median_distance(found, release, model, **how), predictive_p=predictive_check(found, release, model, **how).overall)
+        line |= dict(
+            log_median_distance=log_median_distance(found, release, model, **how),
+            predictive_p=predictive_check(found, release, model, **how).overall,
+        )
     if truth is not None:
-        line["negative_log_density"] = negative_log_density(found, truth, prior=getattr(model, "prior", None))
+        line["negative_log_density"] = negative_log_density(
+            found, truth, prior=getattr(model, "prior", None)
+        )
     return line
 
 # %% ../../nbs/checks/50_diagnostics.ipynb #dac25268
-def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int = 2000, release: Release | None = None,
-          model: Model | None = None, truth=None, simulations: int = 1000, executor: Executor | None = None, progress: bool = True) -> Scores:
+def score(
+    method: Callable,
+    reference=None,
+    *,
+    seeds=(1, 2, 3, 4, 5),
+    size: int = 2000,
+    release: Release | None = None,
+    model: Model | None = None,
+    truth=None,
+    simulations: int = 1000,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> Scores:
     """A method run with each of several seeds, and every score of each run that a reference, a release or a truth allows.
 
     method(rng) -> Posterior, or draws (n, d). reference: exact draws to compare with; size: draws of each for C2ST and MMD, where draws worth fewer are told by their copies. release with model:
@@ -670,15 +895,23 @@ def score(method: Callable, reference=None, *, seeds=(1, 2, 3, 4, 5), size: int 
     method must be importable). Raises ValueError if there is nothing to score by, and what the method raises.
     """
     from threadpoolctl import threadpool_limits
+
     seeds = tuple(np.atleast_1d(seeds).tolist())
     if reference is None and release is None and truth is None:
-        raise ValueError("nothing to score by: give a reference, a release with its model, or the true parameters")
+        raise ValueError(
+            "nothing to score by: give a reference, a release with its model, or the true parameters"
+        )
     if (release is None) != (model is None) and not (release is None and truth is not None):
         raise ValueError("the log median distance needs both, the release and the model")
     if not seeds or any(not isinstance(seed, int) or seed < 0 for seed in seeds):
-        raise ValueError(f"seeds must be whole numbers of at least 0, and at least one, not {seeds}")
+        raise ValueError(
+            f"seeds must be whole numbers of at least 0, and at least one, not {seeds}"
+        )
     reference = None if reference is None else _posterior(reference, "reference")
     tasks = ((method, reference, size, release, model, truth, simulations, seed) for seed in seeds)
-    with threadpool_limits(1), tqdm(total=len(seeds), desc="seeds", delay=2.0, leave=False, disable=not progress) as bar:   # sums in one order
+    with (
+        threadpool_limits(1),
+        tqdm(total=len(seeds), desc="seeds", delay=2.0, leave=False, disable=not progress) as bar,
+    ):  # sums in one order
         lines = [(bar.update(1), line)[1] for line in in_order(executor, _score, tasks)]
     return Scores(tuple(lines[0]), np.array([list(line.values()) for line in lines]), seeds)

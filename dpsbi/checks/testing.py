@@ -25,14 +25,18 @@ def raises(error: type[Exception]):
 # %% ../../nbs/checks/49_testing.ipynb #054ac94c
 def agrees(estimate, truth, se, alarm: float = 1e-6, verbose: bool = True) -> None:
     "Assert |estimate - truth| <= z * se for numbers or arrays; `alarm` is the family-wise false-alarm rate (Bonferroni)."
-    estimate, truth, se = np.broadcast_arrays(*(np.asarray(v, float) for v in (estimate, truth, se)))
+    estimate, truth, se = np.broadcast_arrays(
+        *(np.asarray(v, float) for v in (estimate, truth, se))
+    )
     limit = stats.norm.isf(alarm / 2 / max(estimate.size, 1))
     z = (estimate - truth) / se
     if verbose:
         for e, t, s, k in zip(estimate.flat, truth.flat, se.flat, z.flat):
             print(f"estimate {e:.6g} ± {s:.2g}, truth {t:.6g}, z = {k:+.2f} (limit {limit:.2f})")
     if not np.all(np.abs(z) <= limit):  # also catches NaN
-        raise AssertionError(f"off by {np.max(np.abs(z)):.2f} standard errors, the limit is {limit:.2f}")
+        raise AssertionError(
+            f"off by {np.max(np.abs(z)):.2f} standard errors, the limit is {limit:.2f}"
+        )
 
 # %% ../../nbs/checks/49_testing.ipynb #c2044f2f
 def follows(draws, cdf, alarm: float = 1e-6) -> float:
@@ -51,10 +55,15 @@ def follows_pmf(draws, values, pmf, alarm: float = 1e-6) -> float:
     expected = np.append(pmf, max(1 - pmf.sum(), 0)) * draws.size
     rare = expected < 10
     if stats.poisson.sf(observed[rare].sum() - 1, max(expected[rare].sum(), 1e-300)) < alarm / 2:
-        raise AssertionError(f"{observed[rare].sum():.0f} draws fell where {expected[rare].sum():.3g} were expected")
+        raise AssertionError(
+            f"{observed[rare].sum():.0f} draws fell where {expected[rare].sum():.3g} were expected"
+        )
     o, e = observed[~rare], expected[~rare]
     smallest = np.argmin(e)
-    o[smallest], e[smallest] = o[smallest] + observed[rare].sum(), e[smallest] + expected[rare].sum()
+    o[smallest], e[smallest] = (
+        o[smallest] + observed[rare].sum(),
+        e[smallest] + expected[rare].sum(),
+    )
     p = stats.chi2.sf(((o - e) ** 2 / e).sum(), len(o) - 1)
     if not p >= alarm / 2:
         raise AssertionError(f"chi-squared p-value {p:.3g} is below {alarm / 2:.3g}")

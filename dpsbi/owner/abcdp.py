@@ -48,16 +48,38 @@ def _finite(y: np.ndarray) -> np.ndarray:
     return np.isfinite(y).all(axis=tuple(range(1, y.ndim)))
 
 # %% ../../nbs/owner/21_abcdp.ipynb #fe758179
-def simulate_pool(model: Model, simulations: int, *, rng: np.random.Generator, executor: Executor | None = None,
-                  progress: bool = True, checkpoint=None) -> tuple[np.ndarray, np.ndarray]:
+def simulate_pool(
+    model: Model,
+    simulations: int,
+    *,
+    rng: np.random.Generator,
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> tuple[np.ndarray, np.ndarray]:
     "Public: theta (T, d) from the prior and data sets (T, …). checkpoint: a path; a killed run resumes to the same result."
-    fingerprint = dict(method="simulate_pool", simulations=simulations, prior=about_prior(model.prior), seed=seed_state(rng))
+    fingerprint = dict(
+        method="simulate_pool",
+        simulations=simulations,
+        prior=about_prior(model.prior),
+        seed=seed_state(rng),
+    )
     saved = Checkpoint(checkpoint, fingerprint)
     done, last, tasks = saved.load(), time.monotonic(), list(_tasks(model, simulations, rng))
-    theta, y, first = ([], [], 0) if done is None else ([done["theta"]], [done["y"]], int(done["batches"]))
-    with tqdm(total=simulations, initial=sum(map(len, theta)), desc="simulating", delay=2.0, disable=not progress,
-              leave=False) as bar:
-        for batches, (new_theta, new_y) in enumerate(in_order(executor, _simulate, tasks[first:]), first + 1):
+    theta, y, first = (
+        ([], [], 0) if done is None else ([done["theta"]], [done["y"]], int(done["batches"]))
+    )
+    with tqdm(
+        total=simulations,
+        initial=sum(map(len, theta)),
+        desc="simulating",
+        delay=2.0,
+        disable=not progress,
+        leave=False,
+    ) as bar:
+        for batches, (new_theta, new_y) in enumerate(
+            in_order(executor, _simulate, tasks[first:]), first + 1
+        ):
             theta.append(new_theta), y.append(new_y), bar.update(len(new_theta))
             if time.monotonic() - last > 10 or (batches == len(tasks) and checkpoint is not None):
                 theta, y, last = [np.concatenate(theta)], [np.concatenate(y)], time.monotonic()
@@ -65,21 +87,27 @@ def simulate_pool(model: Model, simulations: int, *, rng: np.random.Generator, e
     return np.concatenate(theta), np.concatenate(y)
 
 # %% ../../nbs/owner/21_abcdp.ipynb #36bcdd48
-def _make_plan(sensitivity, threshold, count, epsilon, delta, resample, budget, noise, selection,
-               simulations):
+def _make_plan(
+    sensitivity, threshold, count, epsilon, delta, resample, budget, noise, selection, simulations
+):
     "The private step: a SparseVector, or a NoisySmallest; ValueError where arguments do not agree."
     if selection == "top":
         if threshold is not None or resample or noise is not None or count > simulations:
-            raise ValueError("selection='top' takes the count smallest of all distances: leave out "
-                             f"threshold, resample and noise, and let simulations ({simulations}) "
-                             f"be at least count ({count})")
+            raise ValueError(
+                "selection='top' takes the count smallest of all distances: leave out "
+                f"threshold, resample and noise, and let simulations ({simulations}) "
+                f"be at least count ({count})"
+            )
         return NoisySmallest.calibrate(sensitivity, epsilon, count, delta=delta)
     if selection != "svt" or threshold is None or not np.isfinite(threshold):
-        raise ValueError("selection must be 'svt', with a finite threshold in the distance's unit, "
-                         f"or 'top'; not {selection!r} with threshold {threshold}")
+        raise ValueError(
+            "selection must be 'svt', with a finite threshold in the distance's unit, "
+            f"or 'top'; not {selection!r} with threshold {threshold}"
+        )
     noise = noise or ("laplace" if budget == "paper" else "exponential")
-    return SparseVector.calibrate(sensitivity, epsilon, count, resample, budget, noise,
-                                  delta=delta, steps=simulations)
+    return SparseVector.calibrate(
+        sensitivity, epsilon, count, resample, budget, noise, delta=delta, steps=simulations
+    )
 
 
 def _charged(distance) -> float:
@@ -96,16 +124,20 @@ def _public_shape(x, distance, y) -> tuple[int, ...]:
     "The shape (N, …) of x; a confidential N is what the distance states, or 0. Reads no record."
     shape = tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
     if len(shape) == 0:
-        raise ValueError("x must hold records (N, …), the first axis being theirs; x has no axis. "
-                         "Nothing was spent")
-    n = getattr(distance, "n", None)                            # as stated, public
+        raise ValueError(
+            "x must hold records (N, …), the first axis being theirs; x has no axis. "
+            "Nothing was spent"
+        )
+    n = getattr(distance, "n", None)  # as stated, public
     if _hidden(distance):
         # an empty list does not tell a record's shape
         record = y.shape[2:] if shape == (0,) else shape[1:]
         return n or 0, *record
     if n is not None and shape[0] != n:
-        raise ValueError(f"the distance's sensitivity was stated for n = {n} records, but x has "
-                         f"shape {shape}; nothing was spent")
+        raise ValueError(
+            f"the distance's sensitivity was stated for n = {n} records, but x has "
+            f"shape {shape}; nothing was spent"
+        )
     return shape
 
 
@@ -128,16 +160,22 @@ def _rehearse(distance, shape, y) -> None:
             with hushed():
                 d = np.asarray(_measure(distance, x)(y), float)
         except Exception as error:
-            raise ValueError(f"the distance fails between {len(x)} public records and a simulation "
-                             f"({type(error).__name__}: {error}); it must be defined everywhere. "
-                             "Nothing was spent") from error
+            raise ValueError(
+                f"the distance fails between {len(x)} public records and a simulation "
+                f"({type(error).__name__}: {error}); it must be defined everywhere. "
+                "Nothing was spent"
+            ) from error
         if d.shape != (len(y),):
-            raise ValueError("between(x, y) must return one distance for each data set of y, "
-                             f"({len(y)},), not {d.shape}. Nothing was spent")
+            raise ValueError(
+                "between(x, y) must return one distance for each data set of y, "
+                f"({len(y)},), not {d.shape}. Nothing was spent"
+            )
         if not np.isfinite(d).all():
-            raise ValueError(f"the distance between {len(x)} public records and a finite "
-                             "simulation is NaN or infinite; define it where it is 0/0. "
-                             "Nothing was spent")
+            raise ValueError(
+                f"the distance between {len(x)} public records and a finite "
+                "simulation is NaN or infinite; define it where it is 0/0. "
+                "Nothing was spent"
+            )
 
 
 def _measure(distance, x):
@@ -151,8 +189,10 @@ def _alike(stream):
     for theta, y in stream:
         shape = y.shape[1:] if shape is None else shape
         if y.shape[1:] != shape:
-            raise ValueError(f"simulate must return data sets of shape {shape}, as in the first "
-                             f"batch, not {y.shape[1:]}")
+            raise ValueError(
+                f"simulate must return data sets of shape {shape}, as in the first "
+                f"batch, not {y.shape[1:]}"
+            )
         yield theta, y
 
 
@@ -163,19 +203,41 @@ def _look_ahead(batches, needed: int) -> list:
         seen.append((theta, y))
         good += _finite(y).sum()
         if good == 0:
-            raise ValueError(f"all of the first {len(y)} simulations hold NaN or inf; mend the "
-                             "simulator. Nothing was spent")
+            raise ValueError(
+                f"all of the first {len(y)} simulations hold NaN or inf; mend the "
+                "simulator. Nothing was spent"
+            )
         if good >= needed:
             return seen
-    raise ValueError(f"only {good} simulations are finite, fewer than the {needed} to choose from "
-                     "them: mend the simulator, or ask for fewer draws. Nothing was spent")
+    raise ValueError(
+        f"only {good} simulations are finite, fewer than the {needed} to choose from "
+        "them: mend the simulator, or ask for fewer draws. Nothing was spent"
+    )
 
 # %% ../../nbs/owner/21_abcdp.ipynb #3aab5534
-def abcdp(x, model: Model, distance, *, threshold: float | None = None, count: int, epsilon: float,
-          ledger: Ledger, rng: np.random.Generator, resample: bool = False, budget: str = "optimal",
-          simulations: int = 10_000, selection: str = "svt", noise: str | None = None,
-          delta: float = 0.0, pool=None, source=None, label: str = "ABCDP",
-          executor: Executor | None = None, progress: bool = True, checkpoint=None) -> Posterior:
+def abcdp(
+    x,
+    model: Model,
+    distance,
+    *,
+    threshold: float | None = None,
+    count: int,
+    epsilon: float,
+    ledger: Ledger,
+    rng: np.random.Generator,
+    resample: bool = False,
+    budget: str = "optimal",
+    simulations: int = 10_000,
+    selection: str = "svt",
+    noise: str | None = None,
+    delta: float = 0.0,
+    pool=None,
+    source=None,
+    label: str = "ABCDP",
+    executor: Executor | None = None,
+    progress: bool = True,
+    checkpoint=None,
+) -> Posterior:
     """Differentially private posterior draws by rejection ABC; costs ε (and δ, if given), or less.
 
     x: the confidential records (N, …). distance: .between(x, y (B, …)) -> (B,) and .sensitivity
@@ -195,29 +257,48 @@ def abcdp(x, model: Model, distance, *, threshold: float | None = None, count: i
     """
     check_generator(rng)
     simulations = whole_number("simulations", simulations if pool is None else len(pool[0]))
-    run = _make_plan(_charged(distance), threshold, whole_number("count", count), epsilon, delta,
-                     resample, budget, noise, selection, simulations)
+    run = _make_plan(
+        _charged(distance),
+        threshold,
+        whole_number("count", count),
+        epsilon,
+        delta,
+        resample,
+        budget,
+        noise,
+        selection,
+        simulations,
+    )
     cost, source = run.cost(delta), source or Private()
     protects = (getattr(distance, what, None) for what in ("neighbours", "unit"))
     pay = partial(ledger.spend, cost, label, *protects)
-    entry = None if ledger.affords(cost) else pay()        # refused before anything is simulated
+    entry = None if ledger.affords(cost) else pay()  # refused before anything is simulated
     if checkpoint is not None and pool is None:
-        pool = simulate_pool(model, simulations, rng=rng, executor=executor, progress=progress,
-                             checkpoint=checkpoint)
-    with (closing(_stream(model, simulations, rng, executor, pool)) as stream,
-          tqdm(total=simulations, desc=label, delay=2.0, disable=not progress, leave=False) as bar):
+        pool = simulate_pool(
+            model, simulations, rng=rng, executor=executor, progress=progress, checkpoint=checkpoint
+        )
+    with (
+        closing(_stream(model, simulations, rng, executor, pool)) as stream,
+        tqdm(total=simulations, desc=label, delay=2.0, disable=not progress, leave=False) as bar,
+    ):
         batches = _alike(stream)
         ahead = _look_ahead(batches, run.count if selection == "top" else 1)
         y = ahead[0][1]
         shape = _public_shape(x, distance, y)
         _rehearse(distance, shape, y[_finite(y)][:2])
-        entry = entry or pay()                             # from here on records are read
+        entry = entry or pay()  # from here on records are read
         measured = _measured(distance, x, shape, chain(ahead, batches), bar)
         choose = _smallest if selection == "top" else _below
         theta, proof = choose(run, measured, threshold, source, delta)
     ledger.settle(entry, proof)
-    about = dict(method="ABCDP", selection=selection, count=count, simulations=simulations,
-                 sensitivity=run.sensitivity, noise=run.noise)
+    about = dict(
+        method="ABCDP",
+        selection=selection,
+        count=count,
+        simulations=simulations,
+        sensitivity=run.sensitivity,
+        noise=run.noise,
+    )
     if threshold is not None:
         about |= dict(threshold=float(threshold), budget=budget, resample=resample)
     return _posterior(theta, model, proof, source, about)
@@ -230,10 +311,12 @@ def _stream(model, simulations, rng, executor, pool):
         return
     theta, y = (np.asarray(part) for part in pool)
     if theta.ndim != 2 or len(theta) != len(y):
-        raise ValueError(f"pool must be (theta (T, d), y (T, …)), one data set per draw, not shapes {theta.shape} and {y.shape}")
+        raise ValueError(
+            f"pool must be (theta (T, d), y (T, …)), one data set per draw, not shapes {theta.shape} and {y.shape}"
+        )
     start = 0
     for size in batch_sizes(len(theta)):
-        yield theta[start:start + size], y[start:start + size]
+        yield theta[start : start + size], y[start : start + size]
         start += size
 
 # %% ../../nbs/owner/21_abcdp.ipynb #4f65f467
@@ -255,7 +338,7 @@ def _distances(measure, y: np.ndarray) -> np.ndarray:
             d = np.asarray(measure(y), float)
             if d.shape == (len(y),):
                 return np.where(np.isnan(d), np.inf, d)
-    except Exception:                           # an error would tell of the records
+    except Exception:  # an error would tell of the records
         pass
     return np.full(len(y), np.inf)
 
@@ -297,22 +380,33 @@ def _posterior(theta, model, proof: Run, source, about) -> Posterior:
     used, charged = proof.used, proof.granted
     settled = f"the run was charged ε = {charged.epsilon:.4g} and used {used.epsilon:.4g}"
     if len(theta) == 0:
-        raise NothingAccepted(f"none of {simulations:,} simulations was accepted: raise the "
-                              "threshold, let prior or simulator come nearer to the data, or use "
-                              f"selection='top'; {settled}", used)
+        raise NothingAccepted(
+            f"none of {simulations:,} simulations was accepted: raise the "
+            "threshold, let prior or simulator come nearer to the data, or use "
+            f"selection='top'; {settled}",
+            used,
+        )
     if len(theta) < count:
-        warnings.warn(f"only {len(theta):,} of {count:,} draws were accepted within "
-                      f"{simulations:,} simulations; {settled}", stacklevel=3)
+        warnings.warn(
+            f"only {len(theta):,} of {count:,} draws were accepted within "
+            f"{simulations:,} simulations; {settled}",
+            stacklevel=3,
+        )
     if not source.private:
-        warnings.warn("the noise came from a seeded generator: this posterior is NOT PRIVATE; "
-                      "leave out source for a release", stacklevel=3)
+        warnings.warn(
+            "the noise came from a seeded generator: this posterior is NOT PRIVATE; "
+            "leave out source for a release",
+            stacklevel=3,
+        )
     info = dict(**about, epsilon=used.epsilon, delta=used.delta)
     info |= dict(charged_epsilon=charged.epsilon, charged_delta=charged.delta)
     info |= dict(complete=len(theta) >= count, private=bool(source.private))
     return Posterior(theta, None, model.prior.names, info)
 
 # %% ../../nbs/owner/21_abcdp.ipynb #dd5d7130
-def synthetic(posterior: Posterior, model: Model, size: int, *, rng: np.random.Generator) -> np.ndarray:
+def synthetic(
+    posterior: Posterior, model: Model, size: int, *, rng: np.random.Generator
+) -> np.ndarray:
     "Data sets (size, …) simulated at draws from the posterior: post-processing, as private as the posterior, at no further cost."
     theta = posterior.theta[systematic(posterior.weights, whole_number("size", size), rng)]
     return np.asarray(model.simulate(theta, rng))
@@ -323,28 +417,57 @@ def _flip(run: SparseVector, gap: float) -> float:
     return float(max(run.accept_probability(gap), 1 - run.accept_probability(-gap)))
 
 
-def plan(sensitivity: float, counts, epsilon: float, gaps, *, resample: bool = False, budget: str = "optimal",
-         noise: str = "exponential", delta: float = 0.0, steps: int = 10_000):
+def plan(
+    sensitivity: float,
+    counts,
+    epsilon: float,
+    gaps,
+    *,
+    resample: bool = False,
+    budget: str = "optimal",
+    noise: str = "exponential",
+    delta: float = 0.0,
+    steps: int = 10_000,
+):
     """A pandas table, without data: for each count the noise scales, and the flip probability at each gap.
 
     gaps: between distance and threshold, in the distance's unit. Raises ValueError as SparseVector.calibrate.
     Source: ABCDP, Proposition 4.2, for general noise.
     """
     import pandas
+
     rows = []
     for count in np.atleast_1d(counts):
-        run = SparseVector.calibrate(sensitivity, epsilon, int(count), resample, budget, noise, delta=delta, steps=steps)
+        run = SparseVector.calibrate(
+            sensitivity, epsilon, int(count), resample, budget, noise, delta=delta, steps=steps
+        )
         flips = {f"gap {gap:g}": _flip(run, gap) for gap in np.atleast_1d(gaps)}
-        rows.append({"count": run.count, "b_threshold": run.b_threshold, "b_query": run.b_query} | flips)
+        rows.append(
+            {"count": run.count, "b_threshold": run.b_threshold, "b_query": run.b_query} | flips
+        )
     return pandas.DataFrame(rows).set_index("count")
 
 
-def largest_count(sensitivity: float, epsilon: float, gap: float, flip: float = 0.05, *, resample: bool = False,
-                  budget: str = "optimal", noise: str = "exponential", delta: float = 0.0, steps: int = 10_000,
-                  limit: int = 10**6) -> int:
+def largest_count(
+    sensitivity: float,
+    epsilon: float,
+    gap: float,
+    flip: float = 0.05,
+    *,
+    resample: bool = False,
+    budget: str = "optimal",
+    noise: str = "exponential",
+    delta: float = 0.0,
+    steps: int = 10_000,
+    limit: int = 10**6,
+) -> int:
     "The most draws worth asking for: with one more, a comparison at this gap is turned round more often than flip. 0: none."
-    make = lambda c: SparseVector.calibrate(sensitivity, epsilon, c, resample, budget, noise, delta=delta, steps=steps)
-    fine = lambda c: c * sensitivity / epsilon < 1e8 and _flip(make(c), gap) <= flip    # beyond: nothing but noise
+    make = lambda c: SparseVector.calibrate(
+        sensitivity, epsilon, c, resample, budget, noise, delta=delta, steps=steps
+    )
+    fine = lambda c: (
+        c * sensitivity / epsilon < 1e8 and _flip(make(c), gap) <= flip
+    )  # beyond: nothing but noise
     low, high = 0, 1
     while high <= limit and fine(high):
         low, high = high, 2 * high
@@ -376,9 +499,18 @@ def replay(distances, threshold, plan, *, rng: np.random.Generator) -> np.ndarra
     if np.isnan(d).any():
         raise ValueError("a distance is NaN: define it where it is 0/0")
     if isinstance(plan, NoisySmallest):
-        noise = -rng.gumbel(scale=plan.scale, size=d.shape) if plan.noise == "gumbel" else -rng.exponential(plan.scale, d.shape)
+        noise = (
+            -rng.gumbel(scale=plan.scale, size=d.shape)
+            if plan.noise == "gumbel"
+            else -rng.exponential(plan.scale, d.shape)
+        )
         accepted = np.zeros(d.shape, bool)
-        np.put_along_axis(accepted, np.argpartition(d + noise, plan.count - 1, axis=1)[:, :plan.count], True, axis=1)
+        np.put_along_axis(
+            accepted,
+            np.argpartition(d + noise, plan.count - 1, axis=1)[:, : plan.count],
+            True,
+            axis=1,
+        )
         return accepted
     gaps = d - np.reshape(threshold, (-1, 1))
     if not isinstance(plan, SparseVector):
@@ -392,7 +524,12 @@ def _resampled(noisy: np.ndarray, m: np.ndarray) -> np.ndarray:
     "Accepts (R, T) where each accept moves on to the next column of thresholds m (R, c), and the last one stops."
     runs, count = m.shape
     m = np.column_stack([m, np.full(runs, -np.inf)])
-    accepted, k, rows, here = np.empty(noisy.shape[::-1], bool), np.zeros(runs, int), np.arange(runs), m[:, 0]
+    accepted, k, rows, here = (
+        np.empty(noisy.shape[::-1], bool),
+        np.zeros(runs, int),
+        np.arange(runs),
+        m[:, 0],
+    )
     for t, values in enumerate(np.ascontiguousarray(noisy.T)):
         hit = np.less_equal(values, here, out=accepted[t])
         if hit.any():

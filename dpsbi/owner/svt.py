@@ -21,9 +21,9 @@ from ..mechanisms import _opendp
 from ..privacy import positive, whole_number
 
 # %% ../../nbs/owner/20_svt.ipynb #288259a5
-STEPS = 2**20           # a sensitivity has at least so many grid steps, and less than twice that
-_FAR = 2**61            # distances beyond this many steps are as good as infinite
-_LINE = 2**60           # thresholds beyond this many steps are no lower and no higher
+STEPS = 2**20  # a sensitivity has at least so many grid steps, and less than twice that
+_FAR = 2**61  # distances beyond this many steps are as good as infinite
+_LINE = 2**60  # thresholds beyond this many steps are no lower and no higher
 NOISES = ("laplace", "exponential", "gaussian")
 
 
@@ -34,6 +34,7 @@ def _folded(x: np.ndarray) -> np.ndarray:
 
 class Private:
     "Exact noise in whole steps, from OpenDP and the system's entropy: what a release must use."
+
     private = True
 
     def draw(self, noise: str, scale: float, size: int) -> np.ndarray:
@@ -56,14 +57,16 @@ class Private:
         dp = _opendp()
         domain, metric = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.linf_distance(T=dp.i64)
         measure = dp.zero_concentrated_divergence()
-        choose = dp.m.make_noisy_top_k(domain, metric, measure, k=count, scale=float(scale),
-                                       negate=True)
+        choose = dp.m.make_noisy_top_k(
+            domain, metric, measure, k=count, scale=float(scale), negate=True
+        )
         return np.array(choose([int(v) for v in values]))
 
 # %% ../../nbs/owner/20_svt.ipynb #10ccfc2b
 @dataclass(frozen=True)
 class Seeded:
     "NOT PRIVATE: the same noise from a seeded generator. For tests, figures and simulations of a release, never for a release."
+
     rng: np.random.Generator
     private = False
 
@@ -76,7 +79,9 @@ class Seeded:
 
     def gumbel_smallest(self, values: np.ndarray, count: int, scale: float) -> np.ndarray:
         "As `Private.gumbel_smallest`: the one-shot form, which has the same law. NOT PRIVATE."
-        return np.argsort(values - self.rng.gumbel(scale=scale, size=len(values)), kind="stable")[:count]
+        return np.argsort(values - self.rng.gumbel(scale=scale, size=len(values)), kind="stable")[
+            :count
+        ]
 
 # %% ../../nbs/owner/20_svt.ipynb #de4f0b18
 def _exponent(sensitivity: float) -> int:
@@ -105,10 +110,11 @@ def _grid(values, sensitivity: float, far: int = _FAR) -> np.ndarray:
 @dataclass(frozen=True, eq=False)
 class Run(Proof):
     "What a run released: the accepted indices (k,). With its plan they prove what it has used."
+
     plan: "SparseVector | NoisySmallest"
     accepted: np.ndarray
     pending: bool = False  # rejections followed the last accept
-    delta: float = 0.0     # at which it was paid
+    delta: float = 0.0  # at which it was paid
 
     @property
     def complete(self) -> bool:
@@ -131,7 +137,8 @@ class Run(Proof):
 @dataclass(frozen=True)
 class _State:
     "A run in progress. Confidential: it holds the threshold's noise."
-    noise: int            # m, in grid steps
+
+    noise: int  # m, in grid steps
     accepts: int = 0
     pending: bool = False  # comparisons were made since the last accept
 
@@ -156,6 +163,7 @@ class SparseVector:
     halves ν's part). Raises ValueError for what makes no sense.
     Sources: Lyu, Su, Li (2017); arXiv 2407.20068; Zhu, Wang (2020).
     """
+
     sensitivity: float
     count: int
     b_threshold: float
@@ -173,16 +181,22 @@ class SparseVector:
             raise ValueError(f"noise must be one of {NOISES}, not {self.noise!r}")
         if self.steps is not None or self.noise == "gaussian":
             if self.steps is None:
-                raise ValueError("Gaussian noise is accounted for over a known number of "
-                                 "comparisons: pass steps, the most")
+                raise ValueError(
+                    "Gaussian noise is accounted for over a known number of "
+                    "comparisons: pass steps, the most"
+                )
             object.__setattr__(self, "steps", whole_number("steps", self.steps, most=None))
         if max(self.b_threshold, self.b_query) > 2**33 * self.sensitivity:
-            raise ValueError("scales above 2^33 sensitivities do not fit the noise grid, and leave "
-                             "nothing to see; raise epsilon")
+            raise ValueError(
+                "scales above 2^33 sensitivities do not fit the noise grid, and leave "
+                "nothing to see; raise epsilon"
+            )
         if self.resample and self.b_threshold >= self.b_query:
-            warnings.warn("with resample and b_threshold >= b_query a run hangs: low thresholds "
-                          "are kept, and the long-run accept rate is zero; make b_query the larger",
-                          stacklevel=3)
+            warnings.warn(
+                "with resample and b_threshold >= b_query a run hangs: low thresholds "
+                "are kept, and the long-run accept rate is zero; make b_query the larger",
+                stacklevel=3,
+            )
 
     @property
     def _losses(self) -> tuple[float, float]:
@@ -199,8 +213,10 @@ class SparseVector:
         threshold, accept = self._losses
         if self.noise == "gaussian":
             if not 0 < delta < 1:
-                raise ValueError("Gaussian noise is private only at some delta between 0 and 1, "
-                                 f"not at {delta}; pass delta, or use exponential noise")
+                raise ValueError(
+                    "Gaussian noise is private only at some delta between 0 and 1, "
+                    f"not at {delta}; pass delta, or use exponential noise"
+                )
             return Cost(self._gaussian.epsilon(delta), delta, self._gaussian)
         if not self.resample:
             return Cost(threshold + self.count * accept)
@@ -228,9 +244,19 @@ class SparseVector:
         return Cost(min(thresholds * threshold + accepts * accept, whole.epsilon))
 
     @classmethod
-    def calibrate(cls, sensitivity: float, epsilon: float, count: int, resample: bool = False,
-                  budget: str = "optimal", noise: str = "laplace", *, monotone: bool = False,
-                  delta: float = 0.0, steps: int | None = None) -> "SparseVector":
+    def calibrate(
+        cls,
+        sensitivity: float,
+        epsilon: float,
+        count: int,
+        resample: bool = False,
+        budget: str = "optimal",
+        noise: str = "laplace",
+        *,
+        monotone: bool = False,
+        delta: float = 0.0,
+        steps: int | None = None,
+    ) -> "SparseVector":
         """The smallest scales with cost at most (ε, δ).
 
         They are in the ratio of the optimal split, or of the paper (b, 2b).
@@ -246,7 +272,7 @@ class SparseVector:
         plan = lambda b: cls(sensitivity, count, b, ratio * b, resample, noise, monotone, steps)
         thresholds = count if resample else 1
         shares = 1 + accept * accepts / ratio
-        start = thresholds * sensitivity / epsilon * shares                  # exact for pure ε
+        start = thresholds * sensitivity / epsilon * shares  # exact for pure ε
         if delta > 0 or gaussian:
             start = _solve(lambda b: plan(b).cost(delta).epsilon, epsilon, start)
         return plan(loosened(start, lambda b: plan(b).cost(delta).epsilon <= epsilon))
@@ -290,8 +316,9 @@ class SparseVector:
         "Draw the first threshold's noise."
         return _State(int(self._draw(source, self.b_threshold, 1)[0]))
 
-    def extend(self, state: _State, distances, threshold: float,
-               source) -> tuple[_State, np.ndarray]:
+    def extend(
+        self, state: _State, distances, threshold: float, source
+    ) -> tuple[_State, np.ndarray]:
         """Compare a further batch of distances (T,), for streams: see `run`.
 
         Returns the state after it, and the accepted indices (k,) in this batch.
@@ -317,8 +344,9 @@ class SparseVector:
         """
         distances = np.asarray(distances, float)
         if self.steps is not None and distances.size > self.steps:
-            raise ValueError(f"this plan is for at most {self.steps} comparisons, "
-                             f"not {distances.size}")
+            raise ValueError(
+                f"this plan is for at most {self.steps} comparisons, not {distances.size}"
+            )
         state, accepted = self.extend(self.begin(source), distances, threshold, source)
         return Run(self, accepted, state.pending, delta)
 
@@ -381,7 +409,11 @@ def _panels(plan: SparseVector, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     if plan.noise == "gaussian":
         reach, width = 40 * b1 + 10 * b2, 0.5 * min(b1, b2 / math.sqrt(n))
     ends = np.concatenate([[kinks[0] - reach], kinks, [kinks[-1] + reach]])
-    edges = np.unique(np.concatenate([np.linspace(a, b, math.ceil((b - a) / width) + 1) for a, b in zip(ends, ends[1:])]))
+    edges = np.unique(
+        np.concatenate(
+            [np.linspace(a, b, math.ceil((b - a) / width) + 1) for a, b in zip(ends, ends[1:])]
+        )
+    )
     half = np.diff(edges)[:, None] / 2
     return (edges[:-1, None] + half + half * _NODES).ravel(), np.log(half * _WEIGHTS).ravel()
 
@@ -402,9 +434,15 @@ def log_pattern_probability(plan: SparseVector, distances, threshold: float, pat
     """
     pattern = np.asarray(pattern, bool)
     gaps = np.asarray(distances, float)[: len(pattern)] - threshold - plan.offset
-    if pattern.sum() > plan.count or (pattern.sum() == plan.count and not pattern[-1]) or len(gaps) != len(pattern):
-        raise ValueError(f"a run stops at its accept number {plan.count}, and answers one distance with one bit: "
-                         f"{pattern.astype(int)} cannot be its output on {len(gaps)} distances")
+    if (
+        pattern.sum() > plan.count
+        or (pattern.sum() == plan.count and not pattern[-1])
+        or len(gaps) != len(pattern)
+    ):
+        raise ValueError(
+            f"a run stops at its accept number {plan.count}, and answers one distance with one bit: "
+            f"{pattern.astype(int)} cannot be its output on {len(gaps)} distances"
+        )
     cuts = np.flatnonzero(pattern) + 1 if plan.resample else []
     segments = zip(np.split(gaps, cuts), np.split(pattern, cuts))
     return sum(_log_segment(plan, g, a) for g, a in segments if len(g))
@@ -427,7 +465,9 @@ def worst_loss(plan: SparseVector, steps: int, accepts: int | None = None) -> fl
     It is a lower bound on the true ε, by search; `accepts` None: over 0 .. count. With resampling, over runs of equal segments.
     """
     if plan.resample:
-        return plan.count * worst_loss(replace(plan, count=1, resample=False), max(steps // plan.count, 1))
+        return plan.count * worst_loss(
+            replace(plan, count=1, resample=False), max(steps // plan.count, 1)
+        )
     unit, move, best = max(plan.b_threshold, plan.b_query), plan.sensitivity, 0.0
     for k in range(min(plan.count, steps) + 1) if accepts is None else (accepts,):
         bits = np.arange(steps) >= steps - k
@@ -448,6 +488,7 @@ class NoisySmallest:
     Raises ValueError for a scale, count or noise that makes no sense.
     Sources: McKenna, Sheldon (2020); Cesar, Rogers (2021).
     """
+
     sensitivity: float
     count: int
     scale: float
@@ -461,8 +502,10 @@ class NoisySmallest:
         if self.noise not in ("exponential", "gumbel"):
             raise ValueError(f"noise must be 'exponential' or 'gumbel', not {self.noise!r}")
         if self.scale > 2**33 * self.sensitivity:
-            raise ValueError("scales above 2^33 sensitivities do not fit the noise grid, and leave "
-                             "nothing to see; raise epsilon")
+            raise ValueError(
+                "scales above 2^33 sensitivities do not fit the noise grid, and leave "
+                "nothing to see; raise epsilon"
+            )
 
     def cost(self, delta: float = 0.0) -> Cost:
         "What the choice costs, with its loss: 2cΔ/b; Gumbel noise at delta > 0 by zCDP, if less."
@@ -476,8 +519,15 @@ class NoisySmallest:
         return self.cost(delta)
 
     @classmethod
-    def calibrate(cls, sensitivity: float, epsilon: float, count: int, *, monotone: bool = False,
-                  delta: float = 0.0) -> "NoisySmallest":
+    def calibrate(
+        cls,
+        sensitivity: float,
+        epsilon: float,
+        count: int,
+        *,
+        monotone: bool = False,
+        delta: float = 0.0,
+    ) -> "NoisySmallest":
         "The smallest noise with cost at most (ε, δ); Gumbel where its standard deviation is less."
         count, epsilon = whole_number("count", count, most=None), positive("epsilon", epsilon)
         sensitivity = positive("sensitivity", sensitivity)
@@ -500,8 +550,9 @@ class NoisySmallest:
         if distances.ndim != 1:
             raise ValueError(f"distances must have shape (T,), not {distances.shape}")
         if distances.size < self.count:
-            raise ValueError(f"there are {distances.size} distances, fewer than the {self.count} "
-                             "to choose")
+            raise ValueError(
+                f"there are {distances.size} distances, fewer than the {self.count} to choose"
+            )
         values, scale = _grid(distances, self.sensitivity), _steps(self.scale, self.sensitivity)
         if self.noise == "gumbel":
             return np.sort(source.gumbel_smallest(values, self.count, scale))
@@ -509,7 +560,17 @@ class NoisySmallest:
         return np.sort(np.argsort(noisy, kind="stable")[: self.count])
 
 # %% ../../nbs/owner/20_svt.ipynb #f291766a
-def noisy_smallest(distances, count: int, sensitivity: float, epsilon: float, *, source, delta: float = 0.0,
-                   monotone: bool = False) -> np.ndarray:
+def noisy_smallest(
+    distances,
+    count: int,
+    sensitivity: float,
+    epsilon: float,
+    *,
+    source,
+    delta: float = 0.0,
+    monotone: bool = False,
+) -> np.ndarray:
     "Indices (count,) of the smallest of the distances (T,), chosen privately at cost (ε, δ); see `NoisySmallest`."
-    return NoisySmallest.calibrate(sensitivity, epsilon, count, monotone=monotone, delta=delta).run(distances, source)
+    return NoisySmallest.calibrate(sensitivity, epsilon, count, monotone=monotone, delta=delta).run(
+        distances, source
+    )

@@ -23,9 +23,18 @@ from ..privacy import Query
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #ed5b05e7
 NAMES = ("R1", "t1", "R2", "burden")
-TRUTH = (5.88, 6.74, 0.09, 192.0)                 # posterior means of Lintusaari et al. 2019; the truth of ABCDP's Figure 5
-D2, COMPLIANCE, OBSERVED = 5.95, 0.95, 0.80       # end of a compliant case per year; probabilities: to comply, to be observed
-WARM_UP, YEARS = (15, 300), 2                     # years before the window of observation, and its length
+TRUTH = (
+    5.88,
+    6.74,
+    0.09,
+    192.0,
+)  # posterior means of Lintusaari et al. 2019; the truth of ABCDP's Figure 5
+D2, COMPLIANCE, OBSERVED = (
+    5.95,
+    0.95,
+    0.80,
+)  # end of a compliant case per year; probabilities: to comply, to be observed
+WARM_UP, YEARS = (15, 300), 2  # years before the window of observation, and its length
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #71e92093
 def rates(theta) -> dict[str, np.ndarray]:
@@ -39,16 +48,28 @@ def rates(theta) -> dict[str, np.ndarray]:
         raise ValueError(f"theta needs the columns {NAMES}, not shape {theta.shape}")
     R1, t1, R2, burden = np.moveaxis(theta, -1, 0)
     margin = 1 - (1 - COMPLIANCE) * R1 - COMPLIANCE * R2
-    for fine, rule in ((np.isfinite(theta).all(-1), "finite numbers"), (R1 > 1, "R1 > 1"), (t1 > 0, "t1 > 0"),
-                       (R2 >= 0, "R2 >= 0"), (burden > 0, "burden > 0"),
-                       (margin > 0, "0.05 R1 + 0.95 R2 < 1, or the outbreak grows without end")):
+    for fine, rule in (
+        (np.isfinite(theta).all(-1), "finite numbers"),
+        (R1 > 1, "R1 > 1"),
+        (t1 > 0, "t1 > 0"),
+        (R2 >= 0, "R2 >= 0"),
+        (burden > 0, "burden > 0"),
+        (margin > 0, "0.05 R1 + 0.95 R2 < 1, or the outbreak grows without end"),
+    ):
         if not np.all(fine):
             first = tuple(theta[~fine].reshape(-1, 4)[0].tolist())
             raise ValueError(f"an outbreak needs {rule}; not so for (R1, t1, R2, burden) = {first}")
     d1 = t1 / (R1 - 1)
     ends = burden / margin
-    return dict(a1=t1 + d1, d1=d1, a2=R2 * D2, burden=burden, n1=(1 - COMPLIANCE) * ends / d1, n2=COMPLIANCE * ends / D2,
-                observed=OBSERVED * ends)
+    return dict(
+        a1=t1 + d1,
+        d1=d1,
+        a2=R2 * D2,
+        burden=burden,
+        n1=(1 - COMPLIANCE) * ends / d1,
+        n2=COMPLIANCE * ends / D2,
+        observed=OBSERVED * ends,
+    )
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #37238da8
 STATISTICS = ("cases", "clusters", "largest", "gap", "singletons", "pairs", "period", "months")
@@ -64,17 +85,30 @@ def summarise(sizes, months=()) -> np.ndarray:
     """
     sizes = np.sort(np.asarray(sizes, float).ravel())[::-1]
     if not np.all((sizes >= 1) & (sizes == np.floor(sizes))):
-        raise ValueError("sizes must be whole numbers of at least 1: the observed cases of each cluster")
+        raise ValueError(
+            "sizes must be whole numbers of at least 1: the observed cases of each cluster"
+        )
     top = np.append(sizes[:4], np.zeros(4))
     found = np.unique(np.asarray(months, int))
     gap = (min(top[0], BOUND) - min(top[3], BOUND)) / 3
-    return np.array([sizes.sum(), sizes.size, top[0], gap, (sizes == 1).sum(), (sizes == 2).sum(),
-                     found[-1] - found[0] + 1 if found.size else 0, found.size])
+    return np.array(
+        [
+            sizes.sum(),
+            sizes.size,
+            top[0],
+            gap,
+            (sizes == 1).sum(),
+            (sizes == 2).sum(),
+            found[-1] - found[0] + 1 if found.size else 0,
+            found.size,
+        ]
+    )
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #e9abb95c
 @dataclass(frozen=True)
 class Outbreak:
     "A real outbreak: sizes of the clusters (cases), and the months of observation of the largest one's cases."
+
     sizes: np.ndarray
     months: np.ndarray
 
@@ -84,9 +118,43 @@ class Outbreak:
         return summarise(self.sizes, self.months)
 
 
-san_francisco = Outbreak(np.repeat([30, 23, 15, 10, 8, 5, 4, 3, 2, 1], [1, 1, 1, 1, 1, 2, 4, 13, 20, 282]),
-                         np.array([0, 0, 1, 2, 3, 3, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 7, 8, 8, 10, 11, 12, 14, 16, 16,
-                                   18, 20, 21, 23]))
+san_francisco = Outbreak(
+    np.repeat([30, 23, 15, 10, 8, 5, 4, 3, 2, 1], [1, 1, 1, 1, 1, 2, 4, 13, 20, 282]),
+    np.array(
+        [
+            0,
+            0,
+            1,
+            2,
+            3,
+            3,
+            4,
+            4,
+            4,
+            4,
+            4,
+            4,
+            5,
+            5,
+            5,
+            5,
+            5,
+            7,
+            8,
+            8,
+            10,
+            11,
+            12,
+            14,
+            16,
+            16,
+            18,
+            20,
+            21,
+            23,
+        ]
+    ),
+)
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #2c9e57ff
 _compiled = numba.njit(nogil=True, error_model="numpy", cache="__file__" in globals())
@@ -109,7 +177,11 @@ def _next(s):
     x = s[0] + s[3]
     bits = ((x << np.uint64(23)) | (x >> np.uint64(41))) + s[0]
     t = s[1] << np.uint64(17)
-    s[2] ^= s[0]; s[3] ^= s[1]; s[1] ^= s[2]; s[0] ^= s[3]; s[2] ^= t
+    s[2] ^= s[0]
+    s[3] ^= s[1]
+    s[1] ^= s[2]
+    s[0] ^= s[3]
+    s[2] ^= t
     s[3] = (s[3] << np.uint64(45)) | (s[3] >> np.uint64(19))
     return bits
 
@@ -182,15 +254,17 @@ def _family(s, total, birth, waiting, stop, begin, observed, alive, n, fresh, st
                 n, fresh = n + 1, 0
                 break
             u = _uniform(s) / birth[kind]
-            if u > 1:                                                    # the case ends
+            if u > 1:  # the case ends
                 if observed > 0 and _uniform(s) <= observed:
                     _record(tally, t - begin)
                 break
-            if u <= 1 - COMPLIANCE:                                      # infects one who does not comply
+            if u <= 1 - COMPLIANCE:  # infects one who does not comply
                 stack[waiting, 0], stack[waiting, 1] = t, 0
                 waiting += 1
                 continue
-            infects = u - (1 - COMPLIANCE) <= COMPLIANCE * birth[1]      # infects one who complies, and who will infect or not
+            infects = (
+                u - (1 - COMPLIANCE) <= COMPLIANCE * birth[1]
+            )  # infects one who complies, and who will infect or not
             if infects or observed > 0 or (stop - t) * total[1] < 40:
                 first = t + _exponential(s) / total[1]
                 if first >= stop:
@@ -198,7 +272,10 @@ def _family(s, total, birth, waiting, stop, begin, observed, alive, n, fresh, st
                     n, fresh = n + 1, 0
                 elif infects:
                     stack[waiting, 0], stack[waiting, 1] = first, 1
-                    stack[waiting + 1, 0], stack[waiting + 1, 1] = first, 1 if _uniform(s) <= COMPLIANCE else 0
+                    stack[waiting + 1, 0], stack[waiting + 1, 1] = (
+                        first,
+                        1 if _uniform(s) <= COMPLIANCE else 0,
+                    )
                     waiting += 2
                 elif _uniform(s) <= observed:
                     _record(tally, first - begin)
@@ -228,7 +305,7 @@ def _close(tally, top, x):
         period, months = 0, _bits(mask)
         while mask >> period:
             period += 1
-        period -= _bits((mask & -mask) - 1)          # the empty months before the first case
+        period -= _bits((mask & -mask) - 1)  # the empty months before the first case
         if size > top[0] or period > x[6] or (period == x[6] and months > x[7]):
             x[6], x[7] = period, months
     for k in range(4):
@@ -245,13 +322,13 @@ def _span(s, burden, total, birth, old, m, start, stop, observed, alive, stack, 
     n, fresh, i, t = 0, 2, 0, start
     while n >= 0:
         waiting = 1
-        if i < m:                                                        # alive at the start
+        if i < m:  # alive at the start
             if old[i] & 2:
                 _close(tally, top, x)
                 fresh = 2
             stack[0, 0], stack[0, 1] = start, old[i] & 1
             i += 1
-        else:                                                            # newcomers: each is a family
+        else:  # newcomers: each is a family
             _close(tally, top, x)
             fresh = 2
             t += _exponential(s) / (noncompliant + arrivals * birth[1])
@@ -259,25 +336,33 @@ def _span(s, burden, total, birth, old, m, start, stop, observed, alive, stack, 
                 break
             stack[0, 0], stack[0, 1] = t, 0
             if _uniform(s) * (noncompliant + arrivals * birth[1]) > noncompliant:
-                if _uniform(s) <= math.exp(-c * (t - start)):            # not one whose first event is a transmission at t
+                if _uniform(s) <= math.exp(
+                    -c * (t - start)
+                ):  # not one whose first event is a transmission at t
                     continue
                 stack[0, 1], stack[1, 0], stack[1, 1] = 1, t, 1 if _uniform(s) <= COMPLIANCE else 0
                 waiting = 2
-        n, fresh = _family(s, total, birth, waiting, stop, start, observed, alive, n, fresh, stack, tally)
+        n, fresh = _family(
+            s, total, birth, waiting, stop, start, observed, alive, n, fresh, stack, tally
+        )
     eventless = -math.expm1(-c * (stop - start)) / c
     waiting = _poisson(s, arrivals * eventless)
     if n < 0 or n + waiting > alive.size:
         return -1
-    alive[n:n + waiting] = 3
-    if observed > 0:                                                     # who comply, infect nobody, and were observed
-        for _ in range(_poisson(s, observed * arrivals * (1 - birth[1]) * (stop - start - eventless))):
-            tally[0] = tally[1] = 1                                      # one case, in any one month
+    alive[n : n + waiting] = 3
+    if observed > 0:  # who comply, infect nobody, and were observed
+        for _ in range(
+            _poisson(s, observed * arrivals * (1 - birth[1]) * (stop - start - eventless))
+        ):
+            tally[0] = tally[1] = 1  # one case, in any one month
             _close(tally, top, x)
     return n + waiting
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #9cef06b5
 @_compiled
-def _outbreak(seed, burden, total, birth, n1, n2, shortest, longest, years, observed, buffers, stack, x):
+def _outbreak(
+    seed, burden, total, birth, n1, n2, shortest, longest, years, observed, buffers, stack, x
+):
     "One outbreak's statistics into x; False if out of room. With 11 columns, x ends with the state when observation begins."
     s, tally, top = np.empty(4, np.uint64), np.zeros(2, np.int64), np.zeros(4, np.int64)
     _seed(seed, s)
@@ -286,7 +371,22 @@ def _outbreak(seed, burden, total, birth, n1, n2, shortest, longest, years, obse
     while t < begin + years or begin < 0:
         stop = t + 1 if begin < 0 else begin if t < begin else begin + years
         seen = observed if t == begin else 0.0
-        n = _span(s, burden, total, birth, buffers[k], n, t, stop, seen, buffers[1 - k], stack, tally, top, x)
+        n = _span(
+            s,
+            burden,
+            total,
+            birth,
+            buffers[k],
+            n,
+            t,
+            stop,
+            seen,
+            buffers[1 - k],
+            stack,
+            tally,
+            top,
+            x,
+        )
         if n < 0:
             return False
         t, k = stop, 1 - k
@@ -311,13 +411,38 @@ def _outbreaks(columns, seeds, shortest, longest, years, observed, first, last, 
         a1, d1, a2, burden, n1, n2 = columns[b]
         total[0], total[1] = a1 + d1, a2 + D2
         birth[0], birth[1] = a1 / (a1 + d1), a2 / (a2 + D2)
-        while not _outbreak(seeds[b, j], burden, total, birth, n1, n2, shortest, longest, years, observed,
-                            buffers, stack, out[b, j]):
-            buffers, stack = np.empty((2, 2 * buffers.shape[1]), np.uint8), np.empty((2 * len(stack), 2))
+        while not _outbreak(
+            seeds[b, j],
+            burden,
+            total,
+            birth,
+            n1,
+            n2,
+            shortest,
+            longest,
+            years,
+            observed,
+            buffers,
+            stack,
+            out[b, j],
+        ):
+            buffers, stack = (
+                np.empty((2, 2 * buffers.shape[1]), np.uint8),
+                np.empty((2 * len(stack), 2)),
+            )
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #43132a44
-def simulate_outbreaks(theta, outbreaks: int = 1, *, rng: np.random.Generator, threads: int = 1, warm_up=WARM_UP,
-                       years: float = YEARS, observed: float = OBSERVED, states: bool = False) -> np.ndarray:
+def simulate_outbreaks(
+    theta,
+    outbreaks: int = 1,
+    *,
+    rng: np.random.Generator,
+    threads: int = 1,
+    warm_up=WARM_UP,
+    years: float = YEARS,
+    observed: float = OBSERVED,
+    states: bool = False,
+) -> np.ndarray:
     """Statistics of independent outbreaks at each row of theta (B, 4): (B, outbreaks, 8), in the order of STATISTICS.
 
     warm_up: shortest and longest warm-up in years, 1 or more; without balance by half the longest, the longest it is. years:
@@ -327,18 +452,36 @@ def simulate_outbreaks(theta, outbreaks: int = 1, *, rng: np.random.Generator, t
     """
     theta, (shortest, longest) = np.asarray(theta, float), warm_up
     if theta.ndim != 2 or outbreaks < 1 or threads < 1:
-        raise ValueError(f"theta must have shape (B, 4), outbreaks and threads be at least 1; "
-                         f"not {theta.shape}, {outbreaks}, {threads}")
+        raise ValueError(
+            f"theta must have shape (B, 4), outbreaks and threads be at least 1; "
+            f"not {theta.shape}, {outbreaks}, {threads}"
+        )
     if not (1 <= shortest <= longest < math.inf and 0 < years <= 5 and 0 < observed <= 1):
-        raise ValueError(f"needed: 1 <= shortest <= longest warm-up, 0 < years <= 5, 0 < observed <= 1; "
-                         f"not {warm_up}, {years}, {observed}")
+        raise ValueError(
+            f"needed: 1 <= shortest <= longest warm-up, 0 < years <= 5, 0 < observed <= 1; "
+            f"not {warm_up}, {years}, {observed}"
+        )
     r = rates(theta)
     columns = np.stack([r[name] for name in ("a1", "d1", "a2", "burden", "n1", "n2")], axis=1)
     seeds = rng.integers(2**64, size=(len(theta), outbreaks), dtype=np.uint64)
     out = np.empty((len(theta), outbreaks, 11 if states else 8))
-    cuts = np.linspace(0, seeds.size, 8 * threads + 1).astype(int)       # more pieces than threads: even loads
+    cuts = np.linspace(0, seeds.size, 8 * threads + 1).astype(
+        int
+    )  # more pieces than threads: even loads
+
     def work(first, last):
-        _outbreaks(columns, seeds, float(shortest), float(longest), float(years), float(observed), first, last, out)
+        _outbreaks(
+            columns,
+            seeds,
+            float(shortest),
+            float(longest),
+            float(years),
+            float(observed),
+            first,
+            last,
+            out,
+        )
+
     if threads == 1:
         work(0, seeds.size)
     else:
@@ -347,8 +490,14 @@ def simulate_outbreaks(theta, outbreaks: int = 1, *, rng: np.random.Generator, t
     return out
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #dbcd93df
-def cluster_means(theta, largest: int = 255, *, warm_up: float = 15.0, years: float = YEARS,
-                  observed: float = OBSERVED) -> np.ndarray:
+def cluster_means(
+    theta,
+    largest: int = 255,
+    *,
+    warm_up: float = 15.0,
+    years: float = YEARS,
+    observed: float = OBSERVED,
+) -> np.ndarray:
     """Expected numbers of clusters with j = 0 … largest observed cases, (largest + 1,), entry 0 being 0, after a fixed warm-up.
 
     The numbers of clusters of each size are independent Poisson variables with these means. theta: one row (4,). warm_up,
@@ -357,24 +506,36 @@ def cluster_means(theta, largest: int = 255, *, warm_up: float = 15.0, years: fl
     """
     r = {name: float(value) for name, value in rates(theta).items()}
     points = 2 * (largest + 1)
-    z = np.exp(-2j * np.pi * np.arange(points // 2 + 1) / points)         # half the circle: the coefficients are real
+    z = np.exp(
+        -2j * np.pi * np.arange(points // 2 + 1) / points
+    )  # half the circle: the coefficients are real
+
     def slope(ended):
         def of(u, y):
             f1, f2, _ = y.reshape(3, -1)
             child = (1 - COMPLIANCE) * f1 + COMPLIANCE * f2
-            return np.concatenate([r["d1"] * (ended - f1) + r["a1"] * f1 * (child - 1),
-                                   D2 * (ended - f2) + r["a2"] * f2 * (child - 1), child - 1])
+            return np.concatenate(
+                [
+                    r["d1"] * (ended - f1) + r["a1"] * f1 * (child - 1),
+                    D2 * (ended - f2) + r["a2"] * f2 * (child - 1),
+                    child - 1,
+                ]
+            )
+
         return of
+
     y = np.concatenate([np.ones_like(z), np.ones_like(z), np.zeros_like(z)])
     for ended, span in ((1 - observed + observed * z, years), (1.0, warm_up)):
         if span > 0:
-            y = integrate.solve_ivp(slope(ended), (0, span), y, method="DOP853", rtol=1e-10, atol=1e-12).y[:, -1]
-    means = np.fft.irfft(r["burden"] * y.reshape(3, -1)[2], points)[:largest + 1]
+            y = integrate.solve_ivp(
+                slope(ended), (0, span), y, method="DOP853", rtol=1e-10, atol=1e-12
+            ).y[:, -1]
+    means = np.fft.irfft(r["burden"] * y.reshape(3, -1)[2], points)[: largest + 1]
     return np.append(0.0, np.maximum(means[1:], 0.0))
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #8d6033bc
-MOST_OBSERVED, MOST_TRANSMISSION = 350.0, 40.0                           # cases per year at balance; a1 per year
-LOWEST = np.array([1.01, 0.01, 0.01, 1.0])                               # lower ends of R1, t1, R2, burden
+MOST_OBSERVED, MOST_TRANSMISSION = 350.0, 40.0  # cases per year at balance; a1 per year
+LOWEST = np.array([1.01, 0.01, 0.01, 1.0])  # lower ends of R1, t1, R2, burden
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 
 
@@ -387,10 +548,18 @@ def _ends(theta) -> np.ndarray:
     "Upper ends (n, 4) of the intervals: R1's given the burden, R2's and t1's given both; the burden's leaves R1 > 1.01."
     R1, burden = np.maximum(theta[..., 0], LOWEST[0]), theta[..., 3]
     room = 1 - OBSERVED * burden / MOST_OBSERVED
-    most_burden = MOST_OBSERVED / OBSERVED * (1 - (1 - COMPLIANCE) * LOWEST[0] - COMPLIANCE * LOWEST[2])
-    return np.stack([np.minimum(20.0, (room - COMPLIANCE * LOWEST[2]) / (1 - COMPLIANCE)),
-                     np.minimum(30.0, MOST_TRANSMISSION * (1 - 1 / R1)),
-                     (room - (1 - COMPLIANCE) * R1) / COMPLIANCE, np.full(np.shape(burden), most_burden)], axis=-1)
+    most_burden = (
+        MOST_OBSERVED / OBSERVED * (1 - (1 - COMPLIANCE) * LOWEST[0] - COMPLIANCE * LOWEST[2])
+    )
+    return np.stack(
+        [
+            np.minimum(20.0, (room - COMPLIANCE * LOWEST[2]) / (1 - COMPLIANCE)),
+            np.minimum(30.0, MOST_TRANSMISSION * (1 - 1 / R1)),
+            (room - (1 - COMPLIANCE) * R1) / COMPLIANCE,
+            np.full(np.shape(burden), most_burden),
+        ],
+        axis=-1,
+    )
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #e7f288a6
 def _log_kept(burden) -> np.ndarray:
@@ -401,7 +570,12 @@ def _log_kept(burden) -> np.ndarray:
     for low, high in ((np.full_like(kink, LOWEST[0]), kink), (kink, top)):
         R1 = low + (high - low) * (_NODES + 1) / 2
         ends = _ends(np.stack([R1, R1, R1, np.broadcast_to(burden[:, None], R1.shape)], axis=-1))
-        kept = (ends[..., 2] - LOWEST[2]) / (_widest_R2(R1) - LOWEST[2]) * (ends[..., 1] - LOWEST[1]) / 29.99
+        kept = (
+            (ends[..., 2] - LOWEST[2])
+            / (_widest_R2(R1) - LOWEST[2])
+            * (ends[..., 1] - LOWEST[1])
+            / 29.99
+        )
         total = total + ((high - low) / 2 * _WEIGHTS * kept).sum(1) / 18.99
     return np.log(total)
 
@@ -419,6 +593,7 @@ class OutbreakPrior:
 
     burden_mean, burden_sd: of the normal burden, new strains per year. The unconstrained z has shape (n, 4), like theta.
     """
+
     burden_mean: float = 200.0
     burden_sd: float = 30.0
 
@@ -427,13 +602,17 @@ class OutbreakPrior:
     def __post_init__(self):
         for name in ("burden_mean", "burden_sd"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be a finite number above 0, not {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be a finite number above 0, not {getattr(self, name)}"
+                )
 
     @property
     def burden(self):
         "The law of the burden: normal, between 1 and what leaves room for R1 > 1.01."
         ends = np.array([LOWEST[3], _ends(np.ones(4))[3]])
-        return stats.truncnorm(*(ends - self.burden_mean) / self.burden_sd, self.burden_mean, self.burden_sd)
+        return stats.truncnorm(
+            *(ends - self.burden_mean) / self.burden_sd, self.burden_mean, self.burden_sd
+        )
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         "n draws (n, 4)."
@@ -441,7 +620,9 @@ class OutbreakPrior:
         theta[:, 3] = self.burden.rvs(size=n, random_state=rng)
         while waiting.size:
             R1, t1 = rng.uniform(1.01, 20, waiting.size), rng.uniform(0.01, 30, waiting.size)
-            R2 = rng.uniform(0.01, np.maximum(_widest_R2(R1), 0.01))     # where there is no room, R1 is rejected below
+            R2 = rng.uniform(
+                0.01, np.maximum(_widest_R2(R1), 0.01)
+            )  # where there is no room, R1 is rejected below
             theta[waiting, :3] = np.stack([R1, t1, R2], axis=1)
             waiting = waiting[(theta[waiting] >= _ends(theta[waiting])).any(1)]
         return theta
@@ -451,7 +632,11 @@ class OutbreakPrior:
         theta = _four(theta)
         inside = ((LOWEST < theta) & (theta < _ends(theta))).all(1)
         R1, burden, log_p = theta[inside, 0], theta[inside, 3], np.full(len(theta), -np.inf)
-        log_p[inside] = self.burden.logpdf(burden) - _log_kept(burden) - np.log(18.99 * 29.99 * (_widest_R2(R1) - LOWEST[2]))
+        log_p[inside] = (
+            self.burden.logpdf(burden)
+            - _log_kept(burden)
+            - np.log(18.99 * 29.99 * (_widest_R2(R1) - LOWEST[2]))
+        )
         return log_p
 
     def to_unconstrained(self, theta) -> np.ndarray:
@@ -464,7 +649,7 @@ class OutbreakPrior:
         "z (n, 4) to theta (n, 4), inside the support; on its border where, far out, floating point leaves no room."
         z = _four(z)
         theta = np.ones_like(z)
-        for j in (3, 0, 1, 2):                                           # each interval needs the parameters before it
+        for j in (3, 0, 1, 2):  # each interval needs the parameters before it
             low, high = LOWEST[j], _ends(theta)[:, j]
             inside = low + (high - low) * special.expit(z[:, j])
             theta[:, j] = np.clip(inside, np.nextafter(low, np.inf), np.nextafter(high, -np.inf))
@@ -473,7 +658,9 @@ class OutbreakPrior:
     def log_abs_det(self, z) -> np.ndarray:
         "log |d theta / d z| at z (n, 4); the matrix is triangular in the order burden, R1, t1, R2."
         z = _four(z)
-        width = np.maximum(_ends(self.from_unconstrained(z)) - LOWEST, 1e-300)    # no room left, in floating point, far out
+        width = np.maximum(
+            _ends(self.from_unconstrained(z)) - LOWEST, 1e-300
+        )  # no room left, in floating point, far out
         return (np.log(width) - np.logaddexp(0, z) - np.logaddexp(0, -z)).sum(1)
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #7fd76fc1
@@ -485,11 +672,25 @@ class _Simulator:
     years: float
 
     def __call__(self, theta, rng):
-        x = simulate_outbreaks(theta, self.outbreaks or 1, rng=rng, threads=self.threads, warm_up=self.warm_up, years=self.years)
+        x = simulate_outbreaks(
+            theta,
+            self.outbreaks or 1,
+            rng=rng,
+            threads=self.threads,
+            warm_up=self.warm_up,
+            years=self.years,
+        )
         return x[:, 0] if self.outbreaks is None else x
 
 
-def birth_death(outbreaks: int | None = None, prior=None, *, threads: int = 1, warm_up=WARM_UP, years: float = YEARS) -> Model:
+def birth_death(
+    outbreaks: int | None = None,
+    prior=None,
+    *,
+    threads: int = 1,
+    warm_up=WARM_UP,
+    years: float = YEARS,
+) -> Model:
     """Tuberculosis by two birth-death processes: theta is (R1, t1, R2, burden), a data set the statistics of outbreaks.
 
     outbreaks: N independent outbreaks (N, 8) per data set; None: one outbreak (8,), for `patient_query`. prior: OutbreakPrior()
@@ -497,8 +698,13 @@ def birth_death(outbreaks: int | None = None, prior=None, *, threads: int = 1, w
     says what is refused. Source: Lintusaari et al. (2019).
     """
     if outbreaks is not None and (outbreaks != int(outbreaks) or outbreaks < 1):
-        raise ValueError(f"outbreaks must be a whole number of at least 1, or None for a single outbreak, not {outbreaks}")
-    return Model(OutbreakPrior() if prior is None else prior, _Simulator(outbreaks, threads, tuple(warm_up), years))
+        raise ValueError(
+            f"outbreaks must be a whole number of at least 1, or None for a single outbreak, not {outbreaks}"
+        )
+    return Model(
+        OutbreakPrior() if prior is None else prior,
+        _Simulator(outbreaks, threads, tuple(warm_up), years),
+    )
 
 # %% ../../nbs/simulators/13_birth_death.ipynb #82d6b73d
 WEIGHTS = np.array([1.0, 1.0, 2.0, 10.0, 100.0, 100.0, 10.0, 10.0])
@@ -520,8 +726,10 @@ def outbreak_distance(y, x) -> np.ndarray:
 # %% ../../nbs/simulators/13_birth_death.ipynb #8d6d6486
 def _each_outbreak(x, y):
     if y.shape[1:] != x.shape or x.shape[1:] != (8,):
-        raise ValueError(f"the statistics of as many outbreaks were expected on both sides, x (n, 8) and a batch y (B, n, 8), "
-                         f"not {x.shape} and {y.shape}")
+        raise ValueError(
+            f"the statistics of as many outbreaks were expected on both sides, x (n, 8) and a batch y (B, n, 8), "
+            f"not {x.shape} and {y.shape}"
+        )
     return outbreak_distance(y, x)
 
 
@@ -540,12 +748,16 @@ class OutbreakDistance(ClippedMean):
 def _patient_values(x):
     "The first six statistics of outbreaks (B, 8)."
     if x.ndim != 2 or x.shape[1] != 8:
-        raise ValueError(f"expected the statistics of one outbreak per row, (B, 8), not shape {x.shape}; birth_death() simulates "
-                         "them, summarise(sizes)[None] has them for real data")
+        raise ValueError(
+            f"expected the statistics of one outbreak per row, (B, 8), not shape {x.shape}; birth_death() simulates "
+            "them, summarise(sizes)[None] has them for real data"
+        )
     return x[:, :6]
 
 
-_patient_values.takes_values = True   # x is a vector of statistics: its first axis does not count patients
+_patient_values.takes_values = (
+    True  # x is a vector of statistics: its first axis does not count patients
+)
 
 
 def patient_query() -> Query:
@@ -554,5 +766,13 @@ def patient_query() -> Query:
     Data sets are rows of statistics (B, 8), as birth_death() simulates them and Outbreak.statistics holds them. The values are
     multiples of 1/3, so a DiscreteLaplace wants step=query.step. Proof: in the notebook, by cases.
     """
-    sensitivity = math.nextafter(13 / 3, 5.0)                            # 13/3 itself rounds down
-    return Query(_patient_values, sensitivity, norm="l1", neighbours="add-remove", unit="patient", step=1 / 3, dim=6)
+    sensitivity = math.nextafter(13 / 3, 5.0)  # 13/3 itself rounds down
+    return Query(
+        _patient_values,
+        sensitivity,
+        norm="l1",
+        neighbours="add-remove",
+        unit="patient",
+        step=1 / 3,
+        dim=6,
+    )

@@ -35,12 +35,15 @@ def gamma_poisson(alpha: float, beta: float) -> Model:
 # %% ../../nbs/simulators/10_counts.ipynb #2b771631
 def counting_query() -> Query:
     "The number of people with a feature: sensitivity 1 when a person is added or removed; the model simulates the count itself."
-    return Query(identity, sensitivity=1, norm="l1", neighbours="add-remove", unit="person", step=1, dim=1)
+    return Query(
+        identity, sensitivity=1, norm="l1", neighbours="add-remove", unit="person", step=1, dim=1
+    )
 
 # %% ../../nbs/simulators/10_counts.ipynb #af195a9f
 @dataclass(frozen=True)
 class GammaMixture:
     "A mixture of Gamma(shapes[k], rate) with weights (k,) that sum to 1; log_evidence is log π(s_dp) where it is a posterior."
+
     shapes: np.ndarray
     rate: float
     weights: np.ndarray
@@ -48,11 +51,17 @@ class GammaMixture:
 
     def pdf(self, theta) -> np.ndarray:
         "Density at theta, of any shape."
-        return stats.gamma.pdf(np.asarray(theta, float)[..., None], self.shapes, scale=1 / self.rate) @ self.weights
+        return (
+            stats.gamma.pdf(np.asarray(theta, float)[..., None], self.shapes, scale=1 / self.rate)
+            @ self.weights
+        )
 
     def cdf(self, theta) -> np.ndarray:
         "Distribution function at theta, of any shape."
-        return special.gammainc(self.shapes, self.rate * np.clip(theta, 0, None)[..., None]) @ self.weights
+        return (
+            special.gammainc(self.shapes, self.rate * np.clip(theta, 0, None)[..., None])
+            @ self.weights
+        )
 
     @property
     def mean(self) -> float:
@@ -61,7 +70,10 @@ class GammaMixture:
     @property
     def std(self) -> float:
         "By the law of total variance: Gamma(a, r) has variance a / r²."
-        within, between = self.weights @ self.shapes, self.weights @ (self.shapes - self.rate * self.mean) ** 2
+        within, between = (
+            self.weights @ self.shapes,
+            self.weights @ (self.shapes - self.rate * self.mean) ** 2,
+        )
         return float(np.sqrt(within + between) / self.rate)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -69,7 +81,9 @@ class GammaMixture:
         return rng.gamma(rng.choice(self.shapes, n, p=self.weights), 1 / self.rate)[:, None]
 
 # %% ../../nbs/simulators/10_counts.ipynb #f520c370
-def _enumerate(log_pmf: Callable, ratio: Callable, release: Release) -> tuple[np.ndarray, np.ndarray]:
+def _enumerate(
+    log_pmf: Callable, ratio: Callable, release: Release
+) -> tuple[np.ndarray, np.ndarray]:
     """Counts s = 0, 1, ... that hold all but 1e-17 of the sum, and log[pmf(s) η(s_dp | s)].
 
     ratio(n): a bound on pmf(s + 1) / pmf(s) for all s >= n.
@@ -85,8 +99,10 @@ def _enumerate(log_pmf: Callable, ratio: Callable, release: Release) -> tuple[np
             if log_tail < special.logsumexp(log_joint) + np.log(1e-17):
                 return s, log_joint
         n *= 2
-    raise ValueError(f"no count below {n:,} explains the release {release.s_dp} well enough to end the sum; "
-                     "is this mechanism able to return it from a count?")
+    raise ValueError(
+        f"no count below {n:,} explains the release {release.s_dp} well enough to end the sum; "
+        "is this mechanism able to return it from a count?"
+    )
 
 # %% ../../nbs/simulators/10_counts.ipynb #d931324e
 def exact_posterior(alpha: float, beta: float, release: Release) -> GammaMixture:
@@ -96,11 +112,19 @@ def exact_posterior(alpha: float, beta: float, release: Release) -> GammaMixture
     Gong (2019), eq. (7); counts that together weigh less than 1e-16 are left out.
     """
     alpha, beta = positive("alpha", alpha), positive("beta", beta)
+
     def log_pmf(s):
-        return (special.gammaln(s + alpha) - special.gammaln(alpha) - special.gammaln(s + 1)
-                - alpha * np.log1p(1 / beta) - s * np.log1p(beta))
+        return (
+            special.gammaln(s + alpha)
+            - special.gammaln(alpha)
+            - special.gammaln(s + 1)
+            - alpha * np.log1p(1 / beta)
+            - s * np.log1p(beta)
+        )
+
     def ratio(n):
         return max((n + alpha) / (n + 1), 1) / (1 + beta)
+
     s, log_joint = _enumerate(log_pmf, ratio, release)
     log_evidence = special.logsumexp(log_joint)
     keep = log_joint - log_evidence > np.log(1e-16 / len(s))
@@ -123,8 +147,12 @@ def _log_exp_q(n: int, log_x) -> np.ndarray:
         return np.full_like(log_x, -np.inf)
     x = np.exp(np.minimum(log_x, 709.0))
     q = special.gammaincc(n, x)
-    far = q < 1e-290                                            # x is far above n: the series converges at once
-    series = (n - 1) * log_x - special.gammaln(n) + _log_series(lambda k: np.where(far, np.maximum(n - k, 0) / x, 0))
+    far = q < 1e-290  # x is far above n: the series converges at once
+    series = (
+        (n - 1) * log_x
+        - special.gammaln(n)
+        + _log_series(lambda k: np.where(far, np.maximum(n - k, 0) / x, 0))
+    )
     return np.where(far, series, np.log(np.where(far, 1, q)) + np.where(far, 0, x))
 
 
@@ -134,15 +162,19 @@ def _log_exp_p(n: int, log_x) -> np.ndarray:
     if n <= 0:
         return x
     p = special.gammainc(n, x)
-    far = p < 1e-290                                            # x is far below n
-    series = n * log_x - special.gammaln(n + 1) + _log_series(lambda k: np.where(far, x / (n + k), 0))
+    far = p < 1e-290  # x is far below n
+    series = (
+        n * log_x - special.gammaln(n + 1) + _log_series(lambda k: np.where(far, x / (n + k), 0))
+    )
     return np.where(far, series, np.log(np.where(far, 1, p)) + x)
 
 # %% ../../nbs/simulators/10_counts.ipynb #17b345b0
 def log_formula_9(z, alpha: float, beta: float, epsilon: float, s_obs: float) -> np.ndarray:
     "log of the joint density of z = log theta (any shape) and s_obs, all constants included; right for s_obs <= 0 too."
     n = int(np.ceil(s_obs))
-    bracket = np.logaddexp(_log_exp_q(n, z + epsilon) - epsilon * s_obs, _log_exp_p(n, z - epsilon) + epsilon * s_obs)
+    bracket = np.logaddexp(
+        _log_exp_q(n, z + epsilon) - epsilon * s_obs, _log_exp_p(n, z - epsilon) + epsilon * s_obs
+    )
     constant = alpha * np.log(beta) - special.gammaln(alpha) + np.log(epsilon / 2)
     return alpha * z - (beta + 1) * np.exp(z) + bracket + constant
 
@@ -152,7 +184,9 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 def _panels(log_f: Callable, low: float, high: float, number: int = 60) -> np.ndarray:
     "Edges (number + 1,) of equal panels that hold all of exp(log_f) above e^-40 of its peak; the peak lies in [low, high]."
-    peak = optimize.minimize_scalar(lambda z: -log_f(np.array([z]))[0], bounds=(low, high), method="bounded").x
+    peak = optimize.minimize_scalar(
+        lambda z: -log_f(np.array([z]))[0], bounds=(low, high), method="bounded"
+    ).x
     drop = lambda z: log_f(np.array([z]))[0] - log_f(np.array([peak]))[0] + 40
     ends = []
     for side in (-1, 1):
@@ -178,7 +212,11 @@ class _OnPanels:
 
     def _integrals(self, weight: Callable) -> np.ndarray:
         "The integral of weight(z) times the joint density over each panel, in units of exp(peak)."
-        return _gauss(lambda z: weight(z) * np.exp(self._log_joint(z) - self._peak), self._edges[:-1], self._edges[1:])
+        return _gauss(
+            lambda z: weight(z) * np.exp(self._log_joint(z) - self._peak),
+            self._edges[:-1],
+            self._edges[1:],
+        )
 
     @cached_property
     def _masses(self) -> np.ndarray:
@@ -196,12 +234,16 @@ class _OnPanels:
     @property
     def std(self) -> float:
         mean = self.mean
-        return float(np.sqrt(self._integrals(lambda z: (np.exp(z) - mean) ** 2).sum() / self._masses.sum()))
+        return float(
+            np.sqrt(self._integrals(lambda z: (np.exp(z) - mean) ** 2).sum() / self._masses.sum())
+        )
 
     def pdf(self, theta) -> np.ndarray:
         "Density at theta, of any shape."
         z = np.log(np.maximum(theta, 1e-300))
-        return np.where(np.asarray(theta) > 0, np.exp(self._log_joint(z) - self.log_evidence - z), 0.0)
+        return np.where(
+            np.asarray(theta) > 0, np.exp(self._log_joint(z) - self.log_evidence - z), 0.0
+        )
 
     def cdf(self, theta) -> np.ndarray:
         "Distribution function at theta, of any shape."
@@ -219,6 +261,7 @@ class GammaPoissonLaplace(_OnPanels):
     alpha, beta: shape and rate of the prior. epsilon: the noise has scale 1/epsilon. s_obs: the privatised count, any real.
     Raises ValueError for parameters that are not above 0. Source: Gong (2019), eq. (9), completed for s_obs <= 0.
     """
+
     alpha: float
     beta: float
     epsilon: float
@@ -242,11 +285,13 @@ class GammaPoissonLaplace(_OnPanels):
 @dataclass(frozen=True)
 class Likelihood:
     "The exact likelihood of a Poisson rate, given a privatised count from any mechanism with a density, by enumeration."
+
     release: Release
 
     def _joint(self, theta: float) -> tuple[np.ndarray, np.ndarray]:
         def log_pmf(s):
             return special.xlogy(s, theta) - theta - special.gammaln(s + 1.0)
+
         return _enumerate(log_pmf, lambda n: theta / (n + 1), self.release)
 
     def _moments(self, theta: float) -> tuple[float, float]:
@@ -283,6 +328,7 @@ class Likelihood:
 @dataclass(frozen=True)
 class Poisson:
     "A count s ~ Poisson(theta): the latent model for `mcem`. theta is a number or an array (1,); counts have shape (n, 1)."
+
     names = ("theta",)
     bounds = ((0.0, np.inf),)
     dim = 1
@@ -294,7 +340,7 @@ class Poisson:
     def transform(self, u, theta) -> np.ndarray:
         "Counts (n, 1) from u (n, 1) in (0, 1): the least s with P(S <= s) >= u, looked up in a table."
         theta = _rate(theta)
-        width = 10 * np.sqrt(theta)                     # Chernoff: e^-50 lies beyond either end
+        width = 10 * np.sqrt(theta)  # Chernoff: e^-50 lies beyond either end
         s = np.arange(np.floor(max(theta - width, 0)), theta + width + 35)
         return s[np.minimum(np.searchsorted(stats.poisson.cdf(s, theta), u), len(s) - 1)]
 
@@ -302,7 +348,9 @@ class Poisson:
         "log P(S = s), shape (n,); -inf where s is no count."
         s, theta = np.asarray(s, float)[..., 0], _rate(theta)
         count = (s >= 0) & (s == np.floor(s))
-        return np.where(count, special.xlogy(s, theta) - theta - special.gammaln(np.abs(s) + 1), -np.inf)
+        return np.where(
+            count, special.xlogy(s, theta) - theta - special.gammaln(np.abs(s) + 1), -np.inf
+        )
 
     def maximise(self, s, weights) -> np.ndarray:
         "The rate (1,) that maximises the weighted log-likelihood: the weighted mean."

@@ -16,7 +16,9 @@ from ..model import Model, Prior
 from ..privacy import Query
 
 # %% ../../nbs/simulators/12_cubic_curve.ipynb #48b4af3b
-netherlands = np.array([1, 7, 10, 24, 38, 82, 128, 188, 265, 321, 382, 503, 614, 804, 959, 1135, 1413, 1705])
+netherlands = np.array(
+    [1, 7, 10, 24, 38, 82, 128, 188, 265, 321, 382, 503, 614, 804, 959, 1135, 1413, 1705]
+)
 netherlands.flags.writeable = False
 
 # %% ../../nbs/simulators/12_cubic_curve.ipynb #72c12d16
@@ -28,7 +30,9 @@ class _Curve:
         "Curves (B, days) for coefficients theta (B, 4) of t³, t², t, 1; deterministic, so rng is not used."
         theta = np.asarray(theta, float)
         if theta.ndim != 2 or theta.shape[1] != 4:
-            raise ValueError(f"theta must hold the coefficients a0, a1, a2, a3 a row, (B, 4), not shape {theta.shape}")
+            raise ValueError(
+                f"theta must hold the coefficients a0, a1, a2, a3 a row, (B, 4), not shape {theta.shape}"
+            )
         return theta @ np.vander(np.arange(self.days), 4).T.astype(float)
 
 
@@ -50,7 +54,7 @@ def _days(days) -> int:
 @dataclass(frozen=True)
 class _NewCases:
     days: int
-    takes_values = True   # x is a curve: its first axis does not count persons
+    takes_values = True  # x is a curve: its first axis does not count persons
 
     def __call__(self, x):
         "New cases (B, days) from cumulative counts x (B, days)."
@@ -69,8 +73,10 @@ class _Totals:
 def _cumulative(x, days) -> np.ndarray:
     x = np.asarray(x, float)
     if x.ndim != 2 or x.shape[1] != days:
-        raise ValueError(f"expected a batch of cumulative counts (B, {days}), not shape {x.shape}; "
-                         "for one data set x, pass x[None]")
+        raise ValueError(
+            f"expected a batch of cumulative counts (B, {days}), not shape {x.shape}; "
+            "for one data set x, pass x[None]"
+        )
     return x
 
 # %% ../../nbs/simulators/12_cubic_curve.ipynb #a4d93ad0
@@ -80,7 +86,15 @@ def daily_query(days: int = 18, neighbours: str = "add-remove") -> Query:
     Assumes that each person is reported once. Whole numbers on data (step 1). Raises ValueError for bad arguments.
     """
     days = _days(days)
-    return Query(_NewCases(days), 1 if neighbours == "add-remove" else 2, "l1", neighbours, unit="person", step=1, dim=days)
+    return Query(
+        _NewCases(days),
+        1 if neighbours == "add-remove" else 2,
+        "l1",
+        neighbours,
+        unit="person",
+        step=1,
+        dim=days,
+    )
 
 
 def cumulative_query(days: int = 18, neighbours: str = "add-remove") -> Query:
@@ -89,7 +103,9 @@ def cumulative_query(days: int = 18, neighbours: str = "add-remove") -> Query:
     For comparison only: daily_query holds the same information at 1/days of the sensitivity. Raises ValueError for bad arguments.
     """
     days = _days(days)
-    sensitivity = max(days - (neighbours != "add-remove"), 1)                # a single day: moving a person changes nothing
+    sensitivity = max(
+        days - (neighbours != "add-remove"), 1
+    )  # a single day: moving a person changes nothing
     return Query(_Totals(days), sensitivity, "l1", neighbours, unit="person", step=1, dim=days)
 
 # %% ../../nbs/simulators/12_cubic_curve.ipynb #b214ceb5
@@ -99,4 +115,10 @@ def person_distance(kernel: Kernel, days: int = 18, bounds=None) -> StatedDistan
     kernel: of dpsbi.mmd, its bandwidth in cases. bounds: as for mmd_distance. Assumes that each person is reported once.
     """
     mmd = mmd_distance(kernel, _days(days), bounds)
-    return StatedDistance(mmd.between, mmd_sensitivity(kernel.spread(1.0), 1), mmd.n, neighbours="add-remove", unit="person")
+    return StatedDistance(
+        mmd.between,
+        mmd_sensitivity(kernel.spread(1.0), 1),
+        mmd.n,
+        neighbours="add-remove",
+        unit="person",
+    )

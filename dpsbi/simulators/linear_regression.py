@@ -20,13 +20,14 @@ from ..privacy import Query, positive, identity, whole_number
 @dataclass(frozen=True)
 class _Subjects:
     "Data sets (B, n, p + 1), the outcome last, for coefficients theta (B, p + 1); noise: standard deviation of the outcomes."
+
     n: int
     x_mean: tuple[float, ...]
     noise: float
 
     def __call__(self, theta, rng):
         x = rng.standard_normal((len(theta), self.n, len(self.x_mean) + 1))
-        x0, y = x[..., :-1], x[..., -1]                                     # views: everything below works in place
+        x0, y = x[..., :-1], x[..., -1]  # views: everything below works in place
         x0 += self.x_mean
         y *= self.noise
         y += theta[:, :1] + np.einsum("bnj,bj->bn", x0, theta[:, 1:])
@@ -36,14 +37,17 @@ class _Subjects:
 @dataclass(frozen=True)
 class _Summary:
     "Clamped, scaled second moments (B, r) of data sets (B, n, p + 1), in the order of the published vector."
+
     n: int
     p: int
     clamp: float
 
     def __call__(self, x):
         if x.shape[1:] != (self.n, self.p + 1):
-            raise ValueError(f"the query takes {self.n} records of {self.p} predictors and the outcome, in data sets "
-                             f"(B, {self.n}, {self.p + 1}), not {x.shape}; a model of other n or p has a query of its own")
+            raise ValueError(
+                f"the query takes {self.n} records of {self.p} predictors and the outcome, in data sets "
+                f"(B, {self.n}, {self.p + 1}), not {x.shape}; a model of other n or p has a query of its own"
+            )
         z = np.clip(x, -self.clamp, self.clamp) / self.clamp
         moment = lambda i, j: np.einsum("bn,bn->b", z[..., i], z[..., j])
         first, y, x0 = z.sum(axis=1).T, self.p, range(self.p)
@@ -69,8 +73,16 @@ def l1_sensitivity(n: int, p: int) -> float:
     return d * (d + 2) ** 2 / (2 * (d + 1)) / n
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #8f50028f
-def linear_regression(n: int, p: int, clamp: float = 10.0, noise_variance: float = 2.0, x_mean=None,
-                      prior: Prior | None = None, *, records: bool = True) -> tuple[Model, Query]:
+def linear_regression(
+    n: int,
+    p: int,
+    clamp: float = 10.0,
+    noise_variance: float = 2.0,
+    x_mean=None,
+    prior: Prior | None = None,
+    *,
+    records: bool = True,
+) -> tuple[Model, Query]:
     """Linear regression of n subjects on p predictors, and the query of clamped second moments with its exact L1 sensitivity.
 
     theta (B, p + 1): intercept, then slopes. Data sets (B, n, p + 1): predictors N(x_mean, I), then the outcome. clamp: the
@@ -83,7 +95,9 @@ def linear_regression(n: int, p: int, clamp: float = 10.0, noise_variance: float
     x_mean = _x_mean(x_mean, p)
     prior = prior or Prior(beta=stats.multivariate_normal(np.zeros(p + 1)))
     if prior.dim != p + 1:
-        raise ValueError(f"the prior has {prior.dim} parameters, but {p} predictors and the intercept need {p + 1}")
+        raise ValueError(
+            f"the prior has {prior.dim} parameters, but {p} predictors and the intercept need {p + 1}"
+        )
     subjects = _Subjects(n, x_mean, positive("noise_variance", noise_variance) ** 0.5)
     summary = _Summary(n, p, positive("clamp", clamp))
     about = dict(sensitivity=l1_sensitivity(n, p), unit="subject", dim=len(summary_names(p)))
@@ -98,19 +112,27 @@ def _x_mean(x_mean, p: int) -> tuple[float, ...]:
         return (0.9, -1.17) if p == 2 else (0.0,) * p
     x_mean = np.asarray(x_mean, float)
     if x_mean.shape != (p,) or not np.isfinite(x_mean).all():
-        raise ValueError(f"x_mean must hold {p} finite numbers, one for each predictor, not {x_mean.tolist()}")
+        raise ValueError(
+            f"x_mean must hold {p} finite numbers, one for each predictor, not {x_mean.tolist()}"
+        )
     return tuple(x_mean.tolist())
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #b8df6e8c
 @dataclass(frozen=True)
 class _Summaries:
     "The query's values (B, r) for theta (B, p + 1), by blocks of data sets that hold about a million numbers."
+
     subjects: _Subjects
     summary: _Summary
 
     def __call__(self, theta, rng):
         block = max(1, 2**20 // (self.summary.n * (self.summary.p + 1)))
-        return np.concatenate([self.summary(self.subjects(theta[k:k + block], rng)) for k in range(0, len(theta), block)])
+        return np.concatenate(
+            [
+                self.summary(self.subjects(theta[k : k + block], rng))
+                for k in range(0, len(theta), block)
+            ]
+        )
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #32169e17
 def _normal(prior: Prior) -> tuple[np.ndarray, np.ndarray]:
@@ -122,14 +144,17 @@ def _normal(prior: Prior) -> tuple[np.ndarray, np.ndarray]:
         elif hasattr(marginal, "dist") and marginal.dist.name == "norm":
             means.append([marginal.mean()]), covs.append([[marginal.var()]])
         else:
-            raise ValueError(f"the coefficients need normal priors (scipy.stats.norm or multivariate_normal), and {name} is "
-                             "something else: use importance, or a latent model with an update of your own")
+            raise ValueError(
+                f"the coefficients need normal priors (scipy.stats.norm or multivariate_normal), and {name} is "
+                "something else: use importance, or a latent model with an update of your own"
+            )
     return np.concatenate(means), linalg.block_diag(*covs)
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #7a29cd63
 @dataclass(frozen=True)
 class _Conjugate:
     "What the latent models below share: the arguments of `linear_regression`, checked by it, with a normal prior."
+
     n: int
     p: int
     clamp: float = 10.0
@@ -138,10 +163,17 @@ class _Conjugate:
     prior: Prior | None = None
 
     def __post_init__(self):
-        model, _ = linear_regression(self.n, self.p, self.clamp, self.noise_variance, self.x_mean, self.prior)
+        model, _ = linear_regression(
+            self.n, self.p, self.clamp, self.noise_variance, self.x_mean, self.prior
+        )
         mean, cov = _normal(model.prior)
-        for name, value in dict(_subjects=model.simulate, x_mean=model.simulate.x_mean, prior=model.prior,
-                                _mean=mean, _precision=np.linalg.inv(cov)).items():
+        for name, value in dict(
+            _subjects=model.simulate,
+            x_mean=model.simulate.x_mean,
+            prior=model.prior,
+            _mean=mean,
+            _precision=np.linalg.inv(cov),
+        ).items():
             object.__setattr__(self, name, value)
 
     @property
@@ -155,14 +187,22 @@ class _Conjugate:
     def _draw(self, xx, xy, rng):
         "Coefficients given X'X (C, p + 1, p + 1) and X'y (C, p + 1) of raw records."
         root = np.linalg.cholesky(self._precision + xx / self.noise_variance)
-        half = np.linalg.solve(root, (self._precision @ self._mean + xy / self.noise_variance)[..., None])
+        half = np.linalg.solve(
+            root, (self._precision @ self._mean + xy / self.noise_variance)[..., None]
+        )
         return np.linalg.solve(root.swapaxes(1, 2), half + rng.standard_normal(half.shape))[..., 0]
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #97bf74ea
 def _pairs(p: int) -> tuple[np.ndarray, np.ndarray]:
     "Which two entries of (1, x1, …, xp, y) each value of the query multiplies: i (r,) and j (r,)."
     x, y = range(1, p + 1), p + 1
-    pairs = [(0, y), *((j, y) for j in x), (y, y), *((0, j) for j in x), *((i, j) for i in x for j in range(i, p + 1))]
+    pairs = [
+        (0, y),
+        *((j, y) for j in x),
+        (y, y),
+        *((0, j) for j in x),
+        *((i, j) for i in x for j in range(i, p + 1)),
+    ]
     return tuple(np.array(pairs).T)
 
 
@@ -177,7 +217,9 @@ class RegressionRecords(_Conjugate):
         return self._subjects(theta, rng)
 
     def contributions(self, x):
-        z = np.concatenate([np.ones((*x.shape[:2], 1)), np.clip(x, -self.clamp, self.clamp) / self.clamp], axis=2)
+        z = np.concatenate(
+            [np.ones((*x.shape[:2], 1)), np.clip(x, -self.clamp, self.clamp) / self.clamp], axis=2
+        )
         i, j = _pairs(self.p)
         return z[..., i] * z[..., j] / self.n
 
@@ -196,10 +238,16 @@ class RegressionRecords(_Conjugate):
 
     def nearby(self, theta, x, size, rng):
         fresh = self._subjects(theta, rng)
-        errors = lambda x: x[..., -1] - theta[:, :1] - np.einsum("cnj,cj->cn", x[..., :-1], theta[:, 1:])
+        errors = lambda x: (
+            x[..., -1] - theta[:, :1] - np.einsum("cnj,cj->cn", x[..., :-1], theta[:, 1:])
+        )
         some = lambda old, new: np.sqrt(1 - size**2) * old + size * new
         x0 = self.x_mean + some(x[..., :-1] - self.x_mean, fresh[..., :-1] - self.x_mean)
-        y = theta[:, :1] + np.einsum("cnj,cj->cn", x0, theta[:, 1:]) + some(errors(x), errors(fresh))
+        y = (
+            theta[:, :1]
+            + np.einsum("cnj,cj->cn", x0, theta[:, 1:])
+            + some(errors(x), errors(fresh))
+        )
         return np.concatenate([x0, y[..., None]], axis=2)
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #37bfcc65
@@ -217,7 +265,13 @@ class RegressionMoments(_Conjugate):
 
     def _subject(self, theta):
         "Mean (C, p + 2) and second moments (C, p + 2, p + 2) of one subject's (1, x1, …, xp, y), in the units of the query."
-        B = np.concatenate([np.broadcast_to(np.eye(self.p + 1), (len(theta), self.p + 1, self.p + 1)), theta[:, None]], axis=1)
+        B = np.concatenate(
+            [
+                np.broadcast_to(np.eye(self.p + 1), (len(theta), self.p + 1, self.p + 1)),
+                theta[:, None],
+            ],
+            axis=1,
+        )
         u = np.array([1.0, *self.x_mean])
         M = B @ (np.outer(u, u) + np.diag([0.0] + [1.0] * self.p)) @ B.swapaxes(1, 2)
         M[:, -1, -1] += self.noise_variance

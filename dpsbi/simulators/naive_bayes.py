@@ -23,6 +23,7 @@ from ..privacy import Query, positive, identity
 @dataclass(frozen=True)
 class _Layout:
     "How many records, classes, and levels of each feature; and where their numbers stand in theta and in the query."
+
     n: int
     classes: int
     levels: tuple[int, ...]
@@ -40,30 +41,46 @@ class _Layout:
 
     def prior(self) -> Prior:
         dirichlet = lambda size: stats.dirichlet(np.full(size, self.concentration))
-        parts = {f"class{i}_feature{k}": dirichlet(J) for i in range(self.classes) for k, J in enumerate(self.levels)}
+        parts = {
+            f"class{i}_feature{k}": dirichlet(J)
+            for i in range(self.classes)
+            for k, J in enumerate(self.levels)
+        }
         return Prior(**{"class": dirichlet(self.classes)}, **parts)
 
     def split(self, theta):
         "theta (B, d) as the class shares (B, I) and, for each feature, its probabilities given the class (B, I, J)."
-        cells = theta[:, self.classes:].reshape(len(theta), self.classes, self.width)
-        return theta[:, :self.classes], [cells[..., a:a + J] for a, J in zip(self.starts, self.levels)]
+        cells = theta[:, self.classes :].reshape(len(theta), self.classes, self.width)
+        return theta[:, : self.classes], [
+            cells[..., a : a + J] for a, J in zip(self.starts, self.levels)
+        ]
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #4a54692e
 def _layout(n, classes, features, levels, concentration) -> _Layout:
     "The layout of checked arguments; ValueError otherwise."
     levels = tuple(levels) if np.ndim(levels) else (levels,) * int(features)
     if len(levels) != features:
-        raise ValueError(f"levels must be one number, or one for each of the {features} features, not {levels}")
-    sizes = [("n", n, 1), ("classes", classes, 2), ("features", features, 1), *(("levels", J, 2) for J in levels)]
+        raise ValueError(
+            f"levels must be one number, or one for each of the {features} features, not {levels}"
+        )
+    sizes = [
+        ("n", n, 1),
+        ("classes", classes, 2),
+        ("features", features, 1),
+        *(("levels", J, 2) for J in levels),
+    ]
     for name, value, least in sizes:
         if value != int(value) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, not {value}")
-    return _Layout(int(n), int(classes), tuple(map(int, levels)), positive("concentration", concentration))
+    return _Layout(
+        int(n), int(classes), tuple(map(int, levels)), positive("concentration", concentration)
+    )
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #d7fe2bb2
 @dataclass(frozen=True)
 class _Records:
     "Data sets (B, n, 1 + K) of whole numbers, the class first, for theta (B, d)."
+
     layout: _Layout
 
     def __call__(self, theta, rng):
@@ -87,6 +104,7 @@ def _edges(p):
 @dataclass(frozen=True)
 class _Table:
     "The query's values (B, r) for theta (B, d), without drawing records."
+
     layout: _Layout
 
     def __call__(self, theta, rng):
@@ -99,24 +117,40 @@ class _Table:
 @dataclass(frozen=True)
 class _Proportions:
     "Proportions (B, I ΣJ) of class i and level j of feature k, in data sets (B, n, 1 + K), codes cut to their range; NaN for NaN."
+
     layout: _Layout
 
     def __call__(self, x):
         L = self.layout
         if x.shape[1:] != (L.n, 1 + len(L.levels)):
-            raise ValueError(f"the query takes {L.n} records of a class and {len(L.levels)} features, in data sets "
-                             f"(B, {L.n}, {1 + len(L.levels)}), not {x.shape}")
+            raise ValueError(
+                f"the query takes {L.n} records of a class and {len(L.levels)} features, in data sets "
+                f"(B, {L.n}, {1 + len(L.levels)}), not {x.shape}"
+            )
         most = np.array([L.classes, *L.levels]) - 1
-        codes = np.clip(np.nan_to_num(x), 0, most).astype(np.int32)       # record by record, so that the sensitivity holds
+        codes = np.clip(np.nan_to_num(x), 0, most).astype(
+            np.int32
+        )  # record by record, so that the sensitivity holds
         r = L.classes * L.width
-        row = codes[..., 0] * L.width + r * np.arange(len(x))[:, None]                    # where the record's class begins
-        counts = sum(np.bincount((row + start + codes[..., k]).ravel(), minlength=r * len(x))
-                     for k, start in enumerate(L.starts, start=1)).reshape(-1, r)
+        row = (
+            codes[..., 0] * L.width + r * np.arange(len(x))[:, None]
+        )  # where the record's class begins
+        counts = sum(
+            np.bincount((row + start + codes[..., k]).ravel(), minlength=r * len(x))
+            for k, start in enumerate(L.starts, start=1)
+        ).reshape(-1, r)
         return np.where(np.isnan(x).any(axis=(1, 2))[:, None], np.nan, counts / L.n)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #f9f8a3c0
-def naive_bayes(n: int, classes: int = 2, features: int = 2, levels=2, concentration: float = 2.0, *,
-                records: bool = True) -> tuple[Model, Query]:
+def naive_bayes(
+    n: int,
+    classes: int = 2,
+    features: int = 2,
+    levels=2,
+    concentration: float = 2.0,
+    *,
+    records: bool = True,
+) -> tuple[Model, Query]:
     """The naive Bayes model of n records, and the query of proportions with its exact L1 sensitivity 2K/n.
 
     classes: I. features: K. levels: of every feature, or one number for each (J_1, ..., J_K). concentration: alpha, of all
@@ -141,7 +175,9 @@ def _log_rising(a: float, n: int) -> np.ndarray:
 def _log_terms(a: np.ndarray, b: np.ndarray, totals: np.ndarray) -> np.ndarray:
     "a[c] + b[N - c] for N in totals and c = 0, ..., n, shape (totals, n + 1); -inf for c > N."
     n = len(a) - 1
-    shifted = np.lib.stride_tricks.sliding_window_view(np.concatenate([np.full(n, -np.inf), b]), n + 1)
+    shifted = np.lib.stride_tricks.sliding_window_view(
+        np.concatenate([np.full(n, -np.inf), b]), n + 1
+    )
     return a + shifted[totals, ::-1]
 
 
@@ -164,7 +200,7 @@ class _Shares:
 
     def __init__(self, g: np.ndarray):
         self.g = g
-        self.left = list(accumulate(g, _log_convolve))                                   # g_1, g_1 * g_2, ...
+        self.left = list(accumulate(g, _log_convolve))  # g_1, g_1 * g_2, ...
 
     @property
     def log_total(self) -> np.ndarray:
@@ -174,7 +210,7 @@ class _Shares:
     @cached_property
     def others(self) -> list[np.ndarray]:
         "For each cell, the log convolution of all the others."
-        right = list(accumulate(self.g[:0:-1], _log_convolve))[::-1]                     # ..., g_{J-1} * g_J, g_J
+        right = list(accumulate(self.g[:0:-1], _log_convolve))[::-1]  # ..., g_{J-1} * g_J, g_J
         inner = [_log_convolve(a, b) for a, b in zip(self.left[:-2], right[1:])]
         return [right[0], *inner, self.left[-2]]
 
@@ -187,7 +223,10 @@ class _Shares:
         counts, left = np.zeros((len(totals), len(self.g)), int), totals
         for j in range(len(self.g) - 1, 0, -1):
             kinds, which = np.unique(left, return_inverse=True)
-            reached = np.cumsum(np.exp(_log_terms(self.g[j], self.left[j - 1], kinds) - self.left[j][kinds, None]), axis=1)
+            reached = np.cumsum(
+                np.exp(_log_terms(self.g[j], self.left[j - 1], kinds) - self.left[j][kinds, None]),
+                axis=1,
+            )
             u = rng.random(len(left)) * reached[which, -1]
             for w in range(len(kinds)):
                 counts[which == w, j] = np.searchsorted(reached[w], u[which == w], side="right")
@@ -199,6 +238,7 @@ class _Shares:
 @dataclass(frozen=True)
 class BetaMixture:
     "A mixture of Beta(a[m], b[m]) with weights (m,) that sum to 1."
+
     a: np.ndarray
     b: np.ndarray
     weights: np.ndarray
@@ -211,7 +251,9 @@ class BetaMixture:
     def std(self) -> float:
         "By the law of total variance."
         total, share = self.a + self.b, self.a / (self.a + self.b)
-        return float(np.sqrt(self.weights @ (share * (1 - share) / (total + 1) + (share - self.mean) ** 2)))
+        return float(
+            np.sqrt(self.weights @ (share * (1 - share) / (total + 1) + (share - self.mean) ** 2))
+        )
 
     def pdf(self, p) -> np.ndarray:
         "Density at p, of any shape."
@@ -219,11 +261,16 @@ class BetaMixture:
 
     def cdf(self, p) -> np.ndarray:
         "Distribution function at p, of any shape."
-        return special.betainc(self.a, self.b, np.clip(np.asarray(p, float), 0, 1)[..., None]) @ self.weights
+        return (
+            special.betainc(self.a, self.b, np.clip(np.asarray(p, float), 0, 1)[..., None])
+            @ self.weights
+        )
 
     def quantile(self, q: float) -> float:
         "The p in [0, 1] with cdf(p) = q."
-        return optimize.brentq(lambda p: self.cdf(p) - q, 0, 1, xtol=1e-12) if 0 < q < 1 else float(q)
+        return (
+            optimize.brentq(lambda p: self.cdf(p) - q, 0, 1, xtol=1e-12) if 0 < q < 1 else float(q)
+        )
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #0c11da04
 class _Marginals:
@@ -239,7 +286,9 @@ class _Marginals:
 
     def interval(self, level: float = 0.95) -> np.ndarray:
         "Equal-tailed intervals (d, 2) that hold the fraction `level`."
-        return np.array([[m.quantile((1 - level) / 2), m.quantile((1 + level) / 2)] for m in self.marginals])
+        return np.array(
+            [[m.quantile((1 - level) / 2), m.quantile((1 + level) / 2)] for m in self.marginals]
+        )
 
     def cdf(self, theta) -> np.ndarray:
         "Distribution functions of the d marginals at theta (..., d)."
@@ -261,28 +310,54 @@ class NaiveBayesPosterior(_Marginals):
     def __init__(self, layout: _Layout, cells: list[list[_Shares]], classes: _Shares):
         self._layout, self._cells, self._classes = layout, cells, classes
         self.names = layout.prior().names
-        self.log_evidence = float(classes.log_total[-1] - _log_rising(layout.classes * layout.concentration, layout.n)[-1])
+        self.log_evidence = float(
+            classes.log_total[-1] - _log_rising(layout.classes * layout.concentration, layout.n)[-1]
+        )
 
     @cached_property
     def class_counts(self) -> np.ndarray:
         "P(n_i = c | s_dp), shape (I, n + 1)."
         total = np.array([self._layout.n])
-        return np.exp(np.concatenate([self._classes.log_count(i, total) for i in range(self._layout.classes)]))
+        return np.exp(
+            np.concatenate([self._classes.log_count(i, total) for i in range(self._layout.classes)])
+        )
 
     @cached_property
     def marginals(self) -> tuple[BetaMixture, ...]:
         "One mixture of Betas for each column of theta."
         L, total = self._layout, np.array([self._layout.n])
-        within = [_within(L.concentration, shares, j, of_class) for of_class, features in zip(self.class_counts, self._cells)
-                  for shares in features for j in range(len(shares.g))]
-        return (*(_mixture(L.concentration, L.classes, total, of_class[None]) for of_class in self.class_counts), *within)
+        within = [
+            _within(L.concentration, shares, j, of_class)
+            for of_class, features in zip(self.class_counts, self._cells)
+            for shares in features
+            for j in range(len(shares.g))
+        ]
+        return (
+            *(
+                _mixture(L.concentration, L.classes, total, of_class[None])
+                for of_class in self.class_counts
+            ),
+            *within,
+        )
 
     def sample(self, draws: int, rng: np.random.Generator) -> Posterior:
         "Independent exact draws of theta: the hidden counts first, then the Dirichlet vectors given the counts."
         totals = self._classes.sample(np.full(draws, self._layout.n), rng)
-        counts = [totals, *(shares.sample(totals[:, i], rng) for i, features in enumerate(self._cells) for shares in features)]
+        counts = [
+            totals,
+            *(
+                shares.sample(totals[:, i], rng)
+                for i, features in enumerate(self._cells)
+                for shares in features
+            ),
+        ]
         theta = _dirichlet(self._layout.concentration, counts, rng)
-        return Posterior(theta, None, self.names, dict(method="exact, by convolution", log_evidence=self.log_evidence))
+        return Posterior(
+            theta,
+            None,
+            self.names,
+            dict(method="exact, by convolution", log_evidence=self.log_evidence),
+        )
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #1ffc251c
 def _mixture(alpha: float, J: int, N: np.ndarray, weights: np.ndarray) -> BetaMixture:
@@ -298,8 +373,14 @@ def _within(alpha: float, shares: _Shares, j: int, of_class: np.ndarray) -> Beta
     return _mixture(alpha, len(shares.g), N, of_class[N, None] * np.exp(shares.log_count(j, N)))
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #22f473b0
-def exact_posterior(release: Release, n: int, classes: int = 2, features: int = 2, levels=2,
-                    concentration: float = 2.0) -> NaiveBayesPosterior:
+def exact_posterior(
+    release: Release,
+    n: int,
+    classes: int = 2,
+    features: int = 2,
+    levels=2,
+    concentration: float = 2.0,
+) -> NaiveBayesPosterior:
     """The exact posterior of all parameters, given the privatised proportions of n records.
 
     release: from the query of `naive_bayes`, through any mechanism with a density whose noise is independent from value to value
@@ -309,12 +390,14 @@ def exact_posterior(release: Release, n: int, classes: int = 2, features: int = 
     """
     L = _layout(n, classes, features, levels, concentration)
     g = (_log_noise(release, L) + _log_rising(L.concentration, L.n)).reshape(L.classes, L.width, -1)
-    cells = [[_Shares(of_class[a:a + J]) for a, J in zip(L.starts, L.levels)] for of_class in g]
+    cells = [[_Shares(of_class[a : a + J]) for a, J in zip(L.starts, L.levels)] for of_class in g]
     rising = [_log_rising(J * L.concentration, L.n) for J in L.levels]
     h = [sum(shares.log_total - f for shares, f in zip(features, rising)) for features in cells]
     shares = _Shares(_log_rising(L.concentration, L.n) + np.array(h))
     if shares.log_total[-1] == -np.inf:
-        raise ValueError(f"no table of {L.n} records can have been released as this: are n and the mechanism the release's own?")
+        raise ValueError(
+            f"no table of {L.n} records can have been released as this: are n and the mechanism the release's own?"
+        )
     return NaiveBayesPosterior(L, cells, shares)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #9e3b6632
@@ -322,13 +405,17 @@ def _log_noise(release: Release, layout: _Layout) -> np.ndarray:
     "log η(m_j | c/n) for each released value and c = 0, ..., n, shape (r, n + 1)."
     r, s_dp, mechanism = layout.classes * layout.width, release.s_dp, release.mechanism
     if s_dp.size != r:
-        raise ValueError(f"{layout.classes} classes and features of {layout.levels} levels make a table of {r} proportions, "
-                         f"but {s_dp.size} were released")
+        raise ValueError(
+            f"{layout.classes} classes and features of {layout.levels} levels make a table of {r} proportions, "
+            f"but {s_dp.size} were released"
+        )
     proportions = np.arange(layout.n + 1)[:, None] / layout.n
-    parts = np.stack([mechanism.log_prob(s_dp[j:j + 1], proportions) for j in range(r)])
+    parts = np.stack([mechanism.log_prob(s_dp[j : j + 1], proportions) for j in range(r)])
     cell = np.arange(r) % (layout.n + 1)
     if not np.isclose(mechanism.log_prob(s_dp, cell / layout.n), parts[np.arange(r), cell].sum()):
-        raise ValueError(f"{mechanism} adds noise that is not independent from value to value, which the sum over tables needs")
+        raise ValueError(
+            f"{mechanism} adds noise that is not independent from value to value, which the sum over tables needs"
+        )
     return parts
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #8b87f8be
@@ -348,6 +435,7 @@ def published(records: bool = True) -> Release:
 @dataclass(frozen=True)
 class _Sizes:
     "What `naive_bayes` takes, checked as it does, and what both samplers' views of the model share."
+
     n: int
     classes: int = 2
     features: int = 2
@@ -370,9 +458,11 @@ class _Sizes:
         return self._layout.prior().sample(chains, rng)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #331553e6
-def _conjugate(L: _Layout, totals: np.ndarray, table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _conjugate(
+    L: _Layout, totals: np.ndarray, table: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     "theta (C, d) given counts of the classes (C, I) and of their cells (C, I, ΣJ), which may be fractions but not negative."
-    cells = [table[:, i, a:a + J] for i in range(L.classes) for a, J in zip(L.starts, L.levels)]
+    cells = [table[:, i, a : a + J] for i in range(L.classes) for a, J in zip(L.starts, L.levels)]
     return _dirichlet(L.concentration, [totals, *cells], rng)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #c04390e6
@@ -392,14 +482,16 @@ class NaiveBayesRecords(_Sizes):
         L, x = self._layout, np.asarray(x).astype(np.intp)
         t = np.zeros((*x.shape[:2], L.classes * L.width))
         for k, start in enumerate(L.starts, start=1):
-            np.put_along_axis(t, (x[..., 0] * L.width + start + x[..., k])[..., None], 1 / L.n, axis=-1)
+            np.put_along_axis(
+                t, (x[..., 0] * L.width + start + x[..., k])[..., None], 1 / L.n, axis=-1
+            )
         return t
 
     def update(self, theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "A draw from the exact posterior of theta given the records."
         L = self._layout
         table = np.rint(L.n * _Proportions(L)(x)).reshape(len(x), L.classes, L.width)
-        return _conjugate(L, table[..., :L.levels[0]].sum(axis=-1), table, rng)
+        return _conjugate(L, table[..., : L.levels[0]].sum(axis=-1), table, rng)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #9ea823d3
 class NaiveBayesMoments(_Sizes):
@@ -412,7 +504,11 @@ class NaiveBayesMoments(_Sizes):
         "Mean (C, r) and covariance (C, r, r) of the proportions, exactly; the covariance is singular."
         L, (shares, tables) = self._layout, self._layout.split(np.asarray(theta, float))
         q, feature = np.concatenate(tables, axis=-1), np.repeat(np.arange(len(L.levels)), L.levels)
-        joint = np.where(feature[:, None] == feature, np.eye(L.width) * q[..., None], q[..., :, None] * q[..., None, :])
+        joint = np.where(
+            feature[:, None] == feature,
+            np.eye(L.width) * q[..., None],
+            q[..., :, None] * q[..., None, :],
+        )
         mean = (shares[..., None] * q).reshape(len(q), -1)
         cov = -mean[:, :, None] * mean[:, None, :]
         for i in range(L.classes):
@@ -424,7 +520,9 @@ class NaiveBayesMoments(_Sizes):
         "theta (C, d) given proportions s (C, r); counts are max(n s, 0), those of classes their mean over features."
         L, s = self._layout, np.asarray(s, float)
         if s.ndim != 2 or s.shape[1] != L.classes * L.width:
-            raise ValueError(f"s must hold tables of {L.classes * L.width} proportions, as an array (C, {L.classes * L.width}), "
-                             f"not {s.shape}")
+            raise ValueError(
+                f"s must hold tables of {L.classes * L.width} proportions, as an array (C, {L.classes * L.width}), "
+                f"not {s.shape}"
+            )
         table = np.maximum(L.n * s, 0.0).reshape(len(s), L.classes, L.width)
         return _conjugate(L, table.sum(axis=-1) / len(L.levels), table, rng)

@@ -40,7 +40,11 @@ def _next(s):
     x = s[0] + s[3]
     bits = ((x << np.uint64(23)) | (x >> np.uint64(41))) + s[0]
     t = s[1] << np.uint64(17)
-    s[2] ^= s[0]; s[3] ^= s[1]; s[1] ^= s[2]; s[0] ^= s[3]; s[2] ^= t
+    s[2] ^= s[0]
+    s[3] ^= s[1]
+    s[1] ^= s[2]
+    s[0] ^= s[3]
+    s[2] ^= t
     s[3] = (s[3] << np.uint64(45)) | (s[3] >> np.uint64(19))
     return bits
 
@@ -69,12 +73,14 @@ def _exponential(s):
     beyond = 0.0
     while True:
         bits = _next(s)
-        i = np.int64(bits & np.uint64(255))                     # the layer; the position in it comes from the other bits
+        i = np.int64(
+            bits & np.uint64(255)
+        )  # the layer; the position in it comes from the other bits
         x = (bits >> np.uint64(11)) * (2.0**-53 * _EDGE[i])
         if x < _EDGE[i + 1]:
             return beyond + x
         if i == 0:
-            beyond += _EDGE[1]                                  # the tail has no memory: it is the whole, further out
+            beyond += _EDGE[1]  # the tail has no memory: it is the whole, further out
         elif _HEIGHT[i] + _uniform(s) * (_HEIGHT[i + 1] - _HEIGHT[i]) < math.exp(-x):
             return beyond + x
 
@@ -107,7 +113,9 @@ def _poisson(s, mean):
         if d >= 0.07 and v <= 0.9277 - 3.6224 / (b - 2):
             return k
         if k >= 0 and (d >= 0.013 or v <= d):
-            if math.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (d * d) + b)) <= k * math.log(mean) - mean - math.lgamma(k + 1):
+            if math.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (d * d) + b)) <= k * math.log(
+                mean
+            ) - mean - math.lgamma(k + 1):
                 return k
 
 # %% ../../nbs/simulators/14_sir.ipynb #ccc29846
@@ -136,7 +144,9 @@ def _binomial(s, n, p):
         k = math.floor((2 * a / d + b) * u + n * p + 0.5) if d > 0 else -1.0
         if d >= 0.07 and v <= 0.92 - 4.2 / b:
             return k
-        if 0 <= k <= n and math.log(v * (2.83 + 5.1 / b) * spread / (a / (d * d) + b)) <= _log_ratio(n, p, k):
+        if 0 <= k <= n and math.log(
+            v * (2.83 + 5.1 / b) * spread / (a / (d * d) + b)
+        ) <= _log_ratio(n, p, k):
             return k
 
 # %% ../../nbs/simulators/14_sir.ipynb #339ccc10
@@ -144,8 +154,13 @@ def _binomial(s, n, p):
 def _log_ratio(n, p, k):
     "log of Binomial(n, p) at k over its value at the mode; rounding is about 1e-16 n log n."
     m = math.floor((n + 1) * p)
-    return (math.lgamma(m + 1) + math.lgamma(n - m + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-            + (k - m) * math.log(p / (1 - p)))
+    return (
+        math.lgamma(m + 1)
+        + math.lgamma(n - m + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(n - k + 1)
+        + (k - m) * math.log(p / (1 - p))
+    )
 
 # %% ../../nbs/simulators/14_sir.ipynb #c69e2736
 @_compiled
@@ -162,12 +177,12 @@ def _gillespie(s, b, gamma, S, I, times, out):
             new = 1.0 if _uniform(s) * rate < infection else 0.0
             S -= new
             I += 2 * new - 1
-        t = times[j]                                            # waiting times have no memory
+        t = times[j]  # waiting times have no memory
         out[j, 0], out[j, 1] = S, I
 
 # %% ../../nbs/simulators/14_sir.ipynb #6ab20b59
-STEP = 0.2       # expected events of a step, as a share of the infected
-SMALL = 100.0    # below so many infected, event by event
+STEP = 0.2  # expected events of a step, as a share of the infected
+SMALL = 100.0  # below so many infected, event by event
 
 
 @_compiled
@@ -187,7 +202,7 @@ def _length(b, gamma, S, I, left, step):
     h = min(step * I / rate, 0.5 / b)
     if h > 0.7 * I * left:
         aim = I * left
-        for _ in range(3):                                      # aim = integral of I = I (exp(g) - 1) / g, with g by the middle
+        for _ in range(3):  # aim = integral of I = I (exp(g) - 1) / g, with g by the middle
             g = (b * S * math.exp(-b * aim / 2) - gamma) * left
             aim = I * left * (1 + g / 2 * (1 + g / 3 * (1 + g / 4)))
         h = min(h, aim * (1.0005 + 2.5 * math.sqrt(rate * aim / 12) / I))
@@ -205,7 +220,7 @@ def _leap(s, b, gamma, S, I, left, step):
     t = _elapsed(z, x, p, h, I, end, new, gone)
     if t <= left:
         return S - new, end, t
-    back = (t - left) * end / h                                 # the share of the step behind the observation,
+    back = (t - left) * end / h  # the share of the step behind the observation,
     back = min(back * (1 - 0.5 * (end - I) / end * back), 1.0)  # by the mean of I over that share
     late = math.sqrt(3 / max(new + gone, 1.0)) * back * (1 - back) * z
     new -= _binomial(s, new, min(max(math.exp(-x) * math.expm1(x * back) / p + late, 0.0), 1.0))
@@ -233,7 +248,9 @@ def _thin(s, b, gamma, S, I, left):
     sources = _binomial(s, moved, b * S / c) if moved > 0 else 0.0
     if sources == 0:
         return S, I - moved, left
-    earlier = -math.expm1(math.log(_uniform(s)) / sources)      # F at the minimum of `sources` draws from F
+    earlier = -math.expm1(
+        math.log(_uniform(s)) / sources
+    )  # F at the minimum of `sources` draws from F
     return S - 1, I + 1 - _binomial(s, moved - sources, earlier), -math.log1p(-earlier * q) / c
 
 # %% ../../nbs/simulators/14_sir.ipynb #92c7a483
@@ -268,7 +285,9 @@ def _run(seeds, theta, population, start, times, exact, step, out):
 
 # %% ../../nbs/simulators/14_sir.ipynb #34f41763
 METHODS = ("clock", "gillespie")
-LARGEST = 10**10    # beyond it, rounding of the log-gamma function would begin to show in the binomial draws
+LARGEST = (
+    10**10
+)  # beyond it, rounding of the log-gamma function would begin to show in the binomial draws
 
 # %% ../../nbs/simulators/14_sir.ipynb #b72e11fa
 @dataclass(frozen=True)
@@ -278,6 +297,7 @@ class Epidemic:
     population: K, persons. times: (L,), increasing, from 0 on, in the unit of 1/beta and 1/gamma. initial: I(0), persons,
     all others susceptible. method: "clock" (fast) or "gillespie" (event by event). Raises ValueError where these make no sense.
     """
+
     population: int
     times: tuple[float, ...]
     initial: int = 1
@@ -287,8 +307,10 @@ class Epidemic:
         for name in ("population", "initial"):
             object.__setattr__(self, name, _whole(name, getattr(self, name)))
         if not 1 <= self.initial <= self.population <= LARGEST:
-            raise ValueError(f"1 <= initial <= population <= {LARGEST:.0e} must hold, but initial is {self.initial} and "
-                             f"population is {self.population}")
+            raise ValueError(
+                f"1 <= initial <= population <= {LARGEST:.0e} must hold, but initial is {self.initial} and "
+                f"population is {self.population}"
+            )
         object.__setattr__(self, "times", _times(self.times))
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, not {self.method!r}")
@@ -296,15 +318,22 @@ class Epidemic:
     def states(self, theta, rng: np.random.Generator) -> np.ndarray:
         "Susceptible and infected at the times: theta (n, 2), rates beta and gamma, to (n, L, 2)."
         theta = _rates(theta)
-        start = np.tile([float(self.population - self.initial), float(self.initial)], (len(theta), 1))
+        start = np.tile(
+            [float(self.population - self.initial), float(self.initial)], (len(theta), 1)
+        )
         return self.after(start, theta, self.times, rng)
 
     def after(self, state, theta, times, rng: np.random.Generator) -> np.ndarray:
         "Susceptible and infected at times (L,) after each state (n, 2), with rates theta (n, 2): (n, L, 2). The times of one call increase."
         theta, state = _rates(theta), np.ascontiguousarray(state, float)
         out = np.empty((len(theta), len(times), 2))
-        seeds, exact = rng.integers(0, 2**64, len(theta), dtype=np.uint64), self.method == "gillespie"
-        _run(seeds, theta, float(self.population), state, np.asarray(times, float), exact, STEP, out)
+        seeds, exact = (
+            rng.integers(0, 2**64, len(theta), dtype=np.uint64),
+            self.method == "gillespie",
+        )
+        _run(
+            seeds, theta, float(self.population), state, np.asarray(times, float), exact, STEP, out
+        )
         return out
 
     def __call__(self, theta, rng: np.random.Generator) -> np.ndarray:
@@ -320,23 +349,37 @@ def _whole(name, value) -> int:
 
 def _times(times) -> tuple[float, ...]:
     times = np.asarray(times, float)
-    if times.ndim != 1 or times.size == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
-        raise ValueError(f"times must be finite, at least 0 and increasing, not {times.tolist()}; sort them, drop repeats")
+    if (
+        times.ndim != 1
+        or times.size == 0
+        or not np.isfinite(times).all()
+        or times[0] < 0
+        or (np.diff(times) <= 0).any()
+    ):
+        raise ValueError(
+            f"times must be finite, at least 0 and increasing, not {times.tolist()}; sort them, drop repeats"
+        )
     return tuple(times.tolist())
 
 
 def _rates(theta) -> np.ndarray:
     theta = np.ascontiguousarray(theta, float)
     if theta.ndim != 2 or theta.shape[1] != 2:
-        raise ValueError(f"theta must have shape (n, 2), with columns beta and gamma, not {theta.shape}")
+        raise ValueError(
+            f"theta must have shape (n, 2), with columns beta and gamma, not {theta.shape}"
+        )
     bad = ~(np.isfinite(theta) & (theta >= 0)).all(axis=1)
     if bad.any():
-        raise ValueError(f"beta and gamma must be finite rates of at least 0, but a row of theta is {theta[bad][0].tolist()}; "
-                         "if these are logarithms, take exp first")
+        raise ValueError(
+            f"beta and gamma must be finite rates of at least 0, but a row of theta is {theta[bad][0].tolist()}; "
+            "if these are logarithms, take exp first"
+        )
     return theta
 
 # %% ../../nbs/simulators/14_sir.ipynb #8155175c
-def sir(population: int, times, prior: Prior | None = None, initial: int = 1, method: str = "clock") -> Model:
+def sir(
+    population: int, times, prior: Prior | None = None, initial: int = 1, method: str = "clock"
+) -> Model:
     """The SIR epidemic as a model: theta is (beta, gamma), both rates; simulate gives the infected at the times, (n, L).
 
     population: K, persons. times: (L,), increasing, from 0 on. prior: of (beta, gamma), in this order; None: the paper's,
@@ -350,7 +393,10 @@ def sir(population: int, times, prior: Prior | None = None, initial: int = 1, me
 def _prior(prior) -> Prior:
     "The prior of (beta, gamma), or the paper's."
     if prior is None:
-        prior = Prior(beta=stats.lognorm(math.sqrt(0.5), scale=0.4), gamma=stats.lognorm(math.sqrt(0.2), scale=0.125))
+        prior = Prior(
+            beta=stats.lognorm(math.sqrt(0.5), scale=0.4),
+            gamma=stats.lognorm(math.sqrt(0.2), scale=0.125),
+        )
     if prior.dim != 2:
         raise ValueError(f"the prior must have the two columns beta and gamma, not {prior.names}")
     return prior
@@ -360,8 +406,13 @@ def _prior(prior) -> Prior:
 def _slope(b, gamma, S, I, a, c, v):
     "Time derivatives of S, I and of their covariance a = v_SS, c = v_SI, v = v_II."
     new, grow = b * S * I, b * S - gamma
-    return (-new, new - gamma * I, new - 2 * b * (I * a + S * c),
-            b * I * (a - c) + grow * c - b * S * v - new, 2 * (b * I * c + grow * v) + new + gamma * I)
+    return (
+        -new,
+        new - gamma * I,
+        new - 2 * b * (I * a + S * c),
+        b * I * (a - c) + grow * c - b * S * v - new,
+        2 * (b * I * c + grow * v) + new + gamma * I,
+    )
 
 
 @_compiled
@@ -388,6 +439,7 @@ def _forecast(theta, population, state, left, out):
 @dataclass(frozen=True)
 class HiddenEpidemic:
     "The SIR epidemic as a model that can be stepped, for `pseudo_marginal`; states (B, P, 2) hold S and I of P particles for each of B thetas."
+
     prior: Prior
     epidemic: Epidemic
 
@@ -402,13 +454,18 @@ class HiddenEpidemic:
 
     def start(self, theta, particles: int, rng: np.random.Generator) -> np.ndarray:
         "States at time 0."
-        first = [float(self.epidemic.population - self.epidemic.initial), float(self.epidemic.initial)]
+        first = [
+            float(self.epidemic.population - self.epidemic.initial),
+            float(self.epidemic.initial),
+        ]
         return np.tile(first, (len(theta), particles, 1))
 
     def step(self, state, theta, t: float, until: float, rng: np.random.Generator) -> np.ndarray:
         "States at time `until`, from those at t."
         rates = np.repeat(theta, state.shape[1], axis=0)
-        return self.epidemic.after(state.reshape(-1, 2), rates, [until - t], rng).reshape(state.shape)
+        return self.epidemic.after(state.reshape(-1, 2), rates, [until - t], rng).reshape(
+            state.shape
+        )
 
     def observed(self, state, j: int) -> np.ndarray:
         "The infected (B, P), which is what is counted at each observation j."
@@ -416,12 +473,23 @@ class HiddenEpidemic:
 
     def forecast(self, state, theta, t: float, until: float) -> tuple[np.ndarray, np.ndarray]:
         "Approximate mean and variance (B, P) of the infected at `until`, given states at t."
-        rates, out = np.repeat(_rates(theta), state.shape[1], axis=0), np.empty((state.shape[0] * state.shape[1], 2))
-        _forecast(rates, float(self.epidemic.population), np.ascontiguousarray(state).reshape(-1, 2), float(until - t), out)
+        rates, out = (
+            np.repeat(_rates(theta), state.shape[1], axis=0),
+            np.empty((state.shape[0] * state.shape[1], 2)),
+        )
+        _forecast(
+            rates,
+            float(self.epidemic.population),
+            np.ascontiguousarray(state).reshape(-1, 2),
+            float(until - t),
+            out,
+        )
         return tuple(out.T.reshape(2, *state.shape[:2]))
 
 
-def sir_state_space(population: int, times, prior: Prior | None = None, initial: int = 1, method: str = "clock") -> HiddenEpidemic:
+def sir_state_space(
+    population: int, times, prior: Prior | None = None, initial: int = 1, method: str = "clock"
+) -> HiddenEpidemic:
     "The epidemic of `sir` (same arguments, same errors, same law) as a model that a particle filter can step through."
     return HiddenEpidemic(_prior(prior), Epidemic(population, times, initial, method))
 
@@ -437,31 +505,63 @@ def infection_counts_query(times) -> Query:
 
 # %% ../../nbs/simulators/14_sir.ipynb #3aaea225
 SYNTHETIC_TIMES = tuple(17.0 * j for j in range(10))
-SYNTHETIC_COUNTS = (1, 31, 614, 263, 123, 47, 18, 9, 5, 3)     # of n = 1000
-SYNTHETIC_TRUTH = (math.exp(-0.5), math.exp(-3))               # beta, gamma
+SYNTHETIC_COUNTS = (1, 31, 614, 263, 123, 47, 18, 9, 5, 3)  # of n = 1000
+SYNTHETIC_TRUTH = (math.exp(-0.5), math.exp(-3))  # beta, gamma
 
 
 def synthetic_release() -> Release:
     "The published release of a synthetic epidemic, K = 10^6, BinomialResponse with n = m = 1000 (SPPE/SPLE, Appendix C.1)."
-    return Release(SYNTHETIC_COUNTS, infection_counts_query(SYNTHETIC_TIMES), BinomialResponse(1000, 1000, 10**6))
+    return Release(
+        SYNTHETIC_COUNTS,
+        infection_counts_query(SYNTHETIC_TIMES),
+        BinomialResponse(1000, 1000, 10**6),
+    )
 
 # %% ../../nbs/simulators/14_sir.ipynb #e9a48fd6
-BOARDING_SCHOOL = (3, 8, 28, 76, 222, 293, 257, 237, 192, 126, 70, 28, 12, 5)     # in bed, day after day
+BOARDING_SCHOOL = (
+    3,
+    8,
+    28,
+    76,
+    222,
+    293,
+    257,
+    237,
+    192,
+    126,
+    70,
+    28,
+    12,
+    5,
+)  # in bed, day after day
 BOARDING_SCHOOL_POPULATION = 763
 
 
 @dataclass(frozen=True)
 class Printed:
     "A series as printed in the paper: shares of the population, the first is I(0). NEVER PRIVATISED, though called s_dp there."
+
     shares: tuple[float, ...]
     population: int
-    spacing: float      # days between two values
+    spacing: float  # days between two values
 
 
 PRINTED = {
-    "flu": Printed((0.001, 0.0039, 0.0105, 0.0367, 0.0996, 0.291, 0.384, 0.3368, 0.3106, 0.2516), 763, 1.0),
-    "ebola, Guinea": Printed((0.001, 0.0111, 0.0085, 0.0129, 0.051, 0.052, 0.0224, 0.0212, 0.0084, 0.0023), 10**5, 120.0),
-    "ebola, Liberia": Printed((0.001, 0.0007, 0.0019, 0.0664, 0.2579, 0.0742, 0.061, 0.0542, 0.0172, 0.0003), 10**5, 120.0),
-    "ebola, Sierra Leone": Printed((0.001, 0.0079, 0.0434, 0.2156, 0.2054, 0.0928, 0.0549, 0.0366, 0.0237, 0.0232), 10**5, 120.0),
-    "covid, Clark County": Printed((0.001, 0.0281, 0.0566, 0.0978, 0.2108, 0.2443, 0.2574, 0.0864, 0.0434, 0.0263), 10**5, 24.0),
+    "flu": Printed(
+        (0.001, 0.0039, 0.0105, 0.0367, 0.0996, 0.291, 0.384, 0.3368, 0.3106, 0.2516), 763, 1.0
+    ),
+    "ebola, Guinea": Printed(
+        (0.001, 0.0111, 0.0085, 0.0129, 0.051, 0.052, 0.0224, 0.0212, 0.0084, 0.0023), 10**5, 120.0
+    ),
+    "ebola, Liberia": Printed(
+        (0.001, 0.0007, 0.0019, 0.0664, 0.2579, 0.0742, 0.061, 0.0542, 0.0172, 0.0003), 10**5, 120.0
+    ),
+    "ebola, Sierra Leone": Printed(
+        (0.001, 0.0079, 0.0434, 0.2156, 0.2054, 0.0928, 0.0549, 0.0366, 0.0237, 0.0232),
+        10**5,
+        120.0,
+    ),
+    "covid, Clark County": Printed(
+        (0.001, 0.0281, 0.0566, 0.0978, 0.2108, 0.2443, 0.2574, 0.0864, 0.0434, 0.0263), 10**5, 24.0
+    ),
 }

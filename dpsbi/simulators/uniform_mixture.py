@@ -31,7 +31,9 @@ def _ramps(u, theta):
     for b in range(u.shape[0]):
         start, slope = np.zeros(BINS), np.empty(BINS)
         for k in range(BINS):
-            slope[k] = min(1 / theta[b, k] if theta[b, k] > 0 else np.inf, 1e300)  # an empty bin is a step
+            slope[k] = min(
+                1 / theta[b, k] if theta[b, k] > 0 else np.inf, 1e300
+            )  # an empty bin is a step
             if k > 0:
                 start[k] = start[k - 1] + theta[b, k - 1]
         for i in range(u.shape[1]):
@@ -45,7 +47,9 @@ def _simulate(n, theta, rng):
     "Data sets (B, n) of independent records in [0, 5], for proportions theta (B, 5)."
     theta = np.ascontiguousarray(theta, float)
     if theta.ndim != 2 or theta.shape[1] != BINS:
-        raise ValueError(f"theta must hold {BINS} proportions a row, (B, {BINS}), not shape {theta.shape}")
+        raise ValueError(
+            f"theta must hold {BINS} proportions a row, (B, {BINS}), not shape {theta.shape}"
+        )
     x = rng.random((len(theta), n))
     _ramps(x, theta)
     return x
@@ -77,10 +81,16 @@ def _counts(x: np.ndarray) -> np.ndarray:
     "Counts (B, 5) of records x (B, n) in the unit intervals, after clamping to [0, 5]; NaN for a data set with a NaN in it."
     x = np.asarray(x, float)
     if x.ndim != 2:
-        raise ValueError(f"expected a batch of data sets (B, n), not shape {x.shape}; for one data set x, pass x[None]")
+        raise ValueError(
+            f"expected a batch of data sets (B, n), not shape {x.shape}; for one data set x, pass x[None]"
+        )
     broken = np.isnan(x).any(axis=1)
     k = np.clip(np.where(np.isnan(x), 0, x), 0, BINS - 1).astype(np.int64)
-    s = np.bincount((k + BINS * np.arange(len(x))[:, None]).ravel(), minlength=BINS * len(x)).reshape(len(x), BINS).astype(float)
+    s = (
+        np.bincount((k + BINS * np.arange(len(x))[:, None]).ravel(), minlength=BINS * len(x))
+        .reshape(len(x), BINS)
+        .astype(float)
+    )
     s[broken] = np.nan
     return s
 
@@ -91,7 +101,9 @@ def histogram_query(n: int) -> Query:
     n: number of records, public. Raises ValueError unless it is a whole number above 0.
     """
     _whole(n)
-    return Query(_counts, sensitivity=2, norm="l1", neighbours="replace", unit="record", step=1, dim=BINS)
+    return Query(
+        _counts, sensitivity=2, norm="l1", neighbours="replace", unit="record", step=1, dim=BINS
+    )
 
 # %% ../../nbs/simulators/11_uniform_mixture.ipynb #d545bf01
 @dataclass(frozen=True)
@@ -115,13 +127,16 @@ def compositions(n: int) -> np.ndarray:
     "All histograms (C(n + 4, 4), 5) of n records in five bins."
     flat = itertools.chain.from_iterable(itertools.combinations(range(n + BINS - 1), BINS - 1))
     bars = np.fromiter(flat, np.int64).reshape(-1, BINS - 1)
-    edges = np.concatenate([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), n + BINS - 1)], axis=1)
+    edges = np.concatenate(
+        [np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), n + BINS - 1)], axis=1
+    )
     return np.diff(edges, axis=1) - 1
 
 
 @dataclass(frozen=True)
 class DirichletMixture:
     "A mixture of Dirichlet(alpha[j]) (K, 5) with weights (K,) that sum to 1."
+
     alpha: np.ndarray
     weights: np.ndarray
 
@@ -149,7 +164,9 @@ def exact_posterior(n: int, release: Release) -> DirichletMixture:
     left out. Raises ValueError for more than 100 records (there are too many histograms) or a release of another length.
     """
     if not 1 <= _whole(n) <= 100 or release.s_dp.size != BINS:
-        raise ValueError(f"enumeration needs at most 100 records and a release of {BINS} counts, not {n} and {release.s_dp.size}")
+        raise ValueError(
+            f"enumeration needs at most 100 records and a release of {BINS} counts, not {n} and {release.s_dp.size}"
+        )
     s = compositions(int(n))
     log_w = release.mechanism.log_prob(release.s_dp, s.astype(float))
     if not np.isfinite(special.logsumexp(log_w)):
