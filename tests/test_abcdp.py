@@ -9,20 +9,17 @@ import pytest
 from scipy import stats
 
 from dpsbi import mmd
-from dpsbi.accounting import BudgetError, Ledger
-from dpsbi.mmd import clipped_mean_distance, mmd_distance, summary_distance
-from dpsbi.model import Model, Prior
-from dpsbi.owner.abcdp import (
-    NothingAccepted,
-    abcdp,
-    largest_count,
-    plan,
-    replay,
-    simulate_pool,
-    synthetic,
-)
-from dpsbi.owner.svt import NoisySmallest, Private, Seeded, SparseVector
+from dpsbi.accounting import BudgetError
+from dpsbi.distances import clipped_mean_distance, mmd_distance, summary_distance
+from dpsbi.ledger import Ledger
+from dpsbi.model import Model
+from dpsbi.owner.abcdp import NothingAccepted, abcdp, simulate_pool, synthetic
+from dpsbi.owner.noise import Private, Seeded
+from dpsbi.owner.plan import largest_count, plan, replay
+from dpsbi.owner.selection import NoisySmallest
+from dpsbi.owner.svt import SparseVector
 from dpsbi.posterior import Posterior
+from dpsbi.prior import Prior
 from dpsbi.privacy import Query
 
 N = 400

@@ -9,19 +9,12 @@ import pytest
 from scipy import stats
 
 from dpsbi import DiscreteLaplace, Gaussian, Laplace, RandomisedResponse, SmoothLaplace
-from dpsbi.accounting import gaussian_delta
-from dpsbi.checks import audit as room
-from dpsbi.checks.audit import (
-    Losses,
-    Neighbours,
-    Records,
-    audit,
-    exact_delta,
-    losses,
-    observed,
-    sampled_delta,
-    worst_neighbours,
-)
+from dpsbi.checks import audit as audit_room
+from dpsbi.checks import neighbours as room
+from dpsbi.checks.audit import audit, observed
+from dpsbi.checks.exact_loss import Losses, exact_delta, losses, sampled_delta
+from dpsbi.checks.neighbours import Neighbours, Records, worst_neighbours
+from dpsbi.losses import gaussian_delta
 from dpsbi.mechanisms import Mechanism
 
 
@@ -280,8 +273,8 @@ def test_failures_are_outputs():
     assert (
         np.isnan(seen[2][0]) and seen[3][0] == 3 and not seen[2][1:].any() and not seen[3][1:].any()
     )
-    codes = {room._code(text) for text in ("a", "b", "ValueError: a")}
-    assert len(codes) == 3 and room._code("") == 0
+    codes = {audit_room._code(text) for text in ("a", "b", "ValueError: a")}
+    assert len(codes) == 3 and audit_room._code("") == 0
 
 
 def test_an_audit_sees_an_error():

@@ -25,7 +25,8 @@ from dpsbi.mechanisms import (
     Release,
     SmoothLaplace,
 )
-from dpsbi.model import Model, Prior
+from dpsbi.model import Model
+from dpsbi.prior import Prior
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators import counts, naive_bayes
 

@@ -13,8 +13,8 @@ from dpsbi.analyst import da_mcmc as da
 from dpsbi.analyst.infer import infer
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
-from dpsbi.model import Prior
 from dpsbi.posterior import Posterior
+from dpsbi.prior import Prior
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators import linear_regression as lr
 

@@ -15,10 +15,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from dpsbi.analyst.estimator import amortise
 from dpsbi.analyst.flows import Shape, fit
 from dpsbi.analyst.rnpe import rnpe
 from dpsbi.analyst.sple import sple
-from dpsbi.analyst.sppe import Training, amortise, sppe
+from dpsbi.analyst.sppe import sppe
+from dpsbi.analyst.training import Training
 from dpsbi.mechanisms import Laplace, Release
 from dpsbi.simulators import counts
 

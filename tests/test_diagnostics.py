@@ -10,18 +10,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpsbi import Laplace, Posterior, Release
-from dpsbi.checks.diagnostics import (
+from dpsbi.checks.calibration import coverage, ecdf_band, ecdf_p_value, sbc
+from dpsbi.checks.scorecard import score
+from dpsbi.checks.scores import (
     c2st,
     c2st_scores,
-    coverage,
-    ecdf_band,
-    ecdf_p_value,
     ks,
     log_median_distance,
     mmd2,
     negative_log_density,
-    sbc,
-    score,
 )
 from dpsbi.simulators import counts
 

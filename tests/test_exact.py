@@ -23,9 +23,10 @@ from dpsbi import (
     Query,
     Release,
 )
-from dpsbi.analyst import importance as room
+from dpsbi.analyst import consensus as room
+from dpsbi.analyst import proposals
 from dpsbi.analyst.flows import Shape
-from dpsbi.analyst.sppe import Training
+from dpsbi.analyst.training import Training
 from dpsbi.privacy import identity
 from dpsbi.simulators import counts, sir
 from dpsbi.simulators import linear_regression as lr
@@ -107,13 +108,13 @@ def test_a_start_that_lost_half_of_the_posterior_contradicts_the_others():
 
 def test_searches_that_lose_a_mode_are_not_called_exact(monkeypatch):
     "Each fit follows one mode only, the side chosen by its generator."
-    whole = room.fit_proposal
+    whole = proposals.fit_proposal
 
     def one_sided(z, log_weights, floor, rng, **kw):
         side = z[:, 0] * (1 if rng.spawn(1)[0].random() < 0.5 else -1) > 0
         return whole(z[side], log_weights[side], floor, rng, **kw)
 
-    monkeypatch.setattr(room, "fit_proposal", one_sided)
+    monkeypatch.setattr(proposals, "fit_proposal", one_sided)
     monkeypatch.setattr(room, "LADDER", 0.0)
     monkeypatch.setattr(room, "DEFENSIVE", 0.01)
     found, said = heard(*squared(5, 0.7), max_simulations=60_000)

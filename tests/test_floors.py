@@ -1,4 +1,4 @@
-"""Who may import whom: floors import downwards only, and heavy packages are imported where they are needed, not before."""
+"""Who may import whom: floors import downwards only, heavy packages stay in their rooms."""
 
 import ast
 from pathlib import Path
@@ -6,115 +6,122 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
-MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.name not in ("__init__.py", "_modidx.py"))
-FOUNDATIONS = (
-    "privacy accounting mechanisms laplace_difference posterior model rqmc mmd".split()
-)  # in reading order: each imports only earlier ones
-FLOOR = {"simulators": 1, "owner": 2, "analyst": 2, "checks": 3, "demo": 4}
-FAMILIES = {
-    ("analyst.sppe", "analyst.flows"),
-    ("analyst.sple", "analyst.flows"),
-    ("analyst.sple", "analyst.sppe"),
-    ("analyst.pseudo_marginal", "analyst.importance"),
-    ("owner.abcdp", "owner.svt"),
-    ("analyst.baselines", "analyst.da_mcmc"),
-    ("analyst.refine", "analyst.importance"),
-    ("analyst.refine", "analyst.pseudo_marginal"),
-    ("analyst.sple", "analyst.importance"),
-    ("analyst.rnpe", "analyst.flows"),
-    ("analyst.rnpe", "analyst.sppe"),
-    ("analyst.rnpe", "analyst.baselines"),
-}  # a step that a family shares lives in one place
+NOT_ROOMS = ("_modidx", "demo", "mmd")
+ROOMS = {
+    0: """privacy losses accounting ledger
+        mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
+        mechanisms.randomised mechanisms.smooth mechanisms.release mechanisms
+        laplace_difference posterior pictures prior running model rqmc
+        distances.kernels distances.distance distances.sums distances.mmd distances.summaries
+        distances""",
+    1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
+        simulators.birth_death simulators.sir simulators.linear_regression
+        simulators.naive_bayes""",
+    2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
+        analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
+        analyst.smc_abc analyst.da_mcmc analyst.particle_filter analyst.pseudo_marginal
+        analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
+        analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
+        analyst.infer""",
+    3: """checks.testing checks.scores checks.calibration checks.predictive checks.scorecard
+        checks.audit checks.neighbours checks.exact_loss""",
+}  # floors, and in each its rooms in reading order
+FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
+ORDER = list(FLOOR)
 HEAVY = {
-    "torch": {"analyst.flows", "analyst.sppe", "analyst.sple"},
-    "nflows": {"analyst.flows", "analyst.sppe", "analyst.sple"},
-    "opendp": {"mechanisms", "owner.svt"},
-    "numba": None,
-    "matplotlib": set(),
-    "arviz": set(),
-    "pandas": set(),
-    "sklearn": set(),
+    "torch": {"analyst.flows", "analyst.training"},
+    "nflows": {"analyst.flows"},
+    "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
+AT_THE_TOP = {"torch", "nflows"}  # which their rooms cannot do without
+LAZY = {"torch", "nflows", "opendp", "matplotlib", "arviz", "pandas", "sklearn", "numba"}
 
 
-def name_of(path):
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
 
 
-def imports(path, everywhere):
-    "Absolute names of what a module imports: at its top, or everywhere in it (lazily, inside functions) as well."
+def is_room(path: Path) -> bool:
+    return name_of(path) in FLOOR or path.name != "__init__.py" and name_of(path) not in NOT_ROOMS
+
+
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if is_room(path)]
+
+
+def nodes(path: Path, lazy: bool):
+    "The statements of a module: at its top, or with those in its functions."
     tree = ast.parse(path.read_text())
+    return ast.walk(tree) if lazy else tree.body
+
+
+def imported(path: Path, lazy: bool):
+    "Absolute names of what a module imports."
     package = ["dpsbi", *path.relative_to(PACKAGE).parent.parts]
-    for node in ast.walk(tree) if everywhere else tree.body:
+    for node in nodes(path, lazy):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             yield module
-            yield from (
-                f"{module}.{alias.name}"
-                for alias in node.names
-                if (PACKAGE / module.replace(".", "/").removeprefix("dpsbi").lstrip("/")).is_dir()
-            )
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def own(path):
-    found = {
-        m.removeprefix("dpsbi.") for m in imports(path, everywhere=True) if m.startswith("dpsbi.")
-    }
-    return {m for m in found if (PACKAGE / (m.replace(".", "/") + ".py")).exists()}
+def rooms_used(path: Path, lazy: bool) -> set:
+    "The rooms of this package that a module imports from."
+    own = (name.removeprefix("dpsbi.") for name in imported(path, lazy))
+    return {name for name in own if name in FLOOR and name != name_of(path)}
 
 
-def rank(module):
-    return FLOOR.get(module.split(".")[0], 0)
-
-
-def allowed(module, imported):
-    if rank(module) == 0:
-        return imported in FOUNDATIONS[: FOUNDATIONS.index(module)]
-    if module == "analyst.infer":
-        return rank(imported) < 2 or imported.startswith("analyst.")
-    if module.startswith("analyst.") and rank(imported) == 1:  # methods import no simulator
+def downwards(room: str, other: str) -> bool:
+    "Whether a room may import another: of a lower floor, or an earlier one of its own."
+    if FLOOR[other] == 1 and FLOOR[room] > 1:
+        return False  # methods and checks know no simulator
+    if FLOOR[other] == 2 and FLOOR[room] == 3:
+        return False  # checks know no method
+    if FLOOR[other] == FLOOR[room] == 1 or {room.split(".")[0], other.split(".")[0]} == {
+        "owner",
+        "analyst",
+    }:
         return False
-    if module.startswith("checks."):  # checks import no method
-        return rank(imported) == 0
-    return rank(imported) < rank(module) or (module, imported) in FAMILIES
+    return ORDER.index(other) < ORDER.index(room)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_floors_import_downwards_only(path):
-    upwards = [m for m in own(path) if not allowed(name_of(path), m)]
+def test_rooms_import_downwards_only(path):
+    upwards = [other for other in rooms_used(path, False) if not downwards(name_of(path), other)]
     assert not upwards, f"{name_of(path)} may not import {upwards}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_private_name_crosses_a_door(path):
+    for node in nodes(path, True):
+        if isinstance(node, ast.ImportFrom) and (node.level or "dpsbi" in (node.module or "")):
+            private = [alias.name for alias in node.names if alias.name.startswith("_")]
+            assert not private, f"{name_of(path)} imports {private} from {node.module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_heavy_packages_stay_in_their_rooms(path):
-    module = name_of(path)
-    for name in {m.split(".")[0] for m in imports(path, everywhere=True)} & {
-        "torch",
-        "nflows",
-        "opendp",
-    }:
-        assert module in HEAVY[name], f"{module} may not import {name}"
-    for name in {m.split(".")[0] for m in imports(path, everywhere=False)} & set(HEAVY):
-        allowed_here = (
-            rank(module) == 1
-            if name == "numba"
-            else name in ("torch", "nflows") and module in HEAVY[name]
-        )
-        assert allowed_here, f"{module} must import {name} lazily"
+    room = name_of(path)
+    everywhere = {name.split(".")[0] for name in imported(path, True)}
+    for package in everywhere & set(HEAVY):
+        assert room in HEAVY[package], f"{room} may not import {package}"
+    for package in {name.split(".")[0] for name in imported(path, False)} & LAZY:
+        at_home = package in AT_THE_TOP or package == "numba" and FLOOR[room] == 1
+        assert at_home, f"{room} must import {package} lazily"
 
 
-def test_every_foundation_is_known():
-    assert {name_of(p) for p in MODULES if rank(name_of(p)) == 0} <= set(FOUNDATIONS)
+def test_every_room_is_on_a_floor():
+    assert {name_of(path) for path in MODULES} == set(FLOOR)
 
 
 def test_the_rules_can_fail():
-    assert not allowed("privacy", "mechanisms") and not allowed(
-        "analyst.importance", "simulators.counts"
-    )
-    assert not allowed("analyst.importance", "analyst.exact_abc") and not allowed(
-        "checks.audit", "owner.svt"
-    )
-    assert allowed("analyst.infer", "analyst.importance") and allowed("simulators.counts", "model")
+    assert not downwards("privacy", "mechanisms.continuous")
+    assert not downwards("analyst.importance", "simulators.counts")
+    assert not downwards("analyst.importance", "analyst.consensus")
+    assert not downwards("checks.audit", "owner.svt")
+    assert not downwards("analyst.sppe", "owner.abcdp")
+    assert downwards("analyst.infer", "analyst.importance")
+    assert downwards("simulators.counts", "model")

@@ -11,9 +11,10 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 import dpsbi
-from dpsbi.mechanisms import _all_mechanisms, gaussian_delta
-from dpsbi.model import batch_sizes
+from dpsbi.losses import gaussian_delta
+from dpsbi.mechanisms.release import _all_mechanisms
 from dpsbi.privacy import identity
+from dpsbi.running import batch_sizes
 
 positive = st.floats(1e-6, 1e6)
 MECHANISMS = [

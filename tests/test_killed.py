@@ -96,7 +96,7 @@ def pseudo_marginal(path, rng):
 
 def sppe(path, rng):
     from dpsbi import sppe
-    from dpsbi.analyst.sppe import Training
+    from dpsbi.analyst.training import Training
 
     release, model = count()
     return sppe(
@@ -114,7 +114,7 @@ def sppe(path, rng):
 
 def sple(path, rng):
     from dpsbi import sple
-    from dpsbi.analyst.sppe import Training
+    from dpsbi.analyst.training import Training
 
     release, model = count()
     return sple(
@@ -145,7 +145,7 @@ def refine(path, rng):
 def infer(path, rng):
     "Through every stage: weights degenerate, a neural posterior follows, and is refined."
     from dpsbi import Laplace, Release, infer
-    from dpsbi.analyst.sppe import Training
+    from dpsbi.analyst.training import Training
     from dpsbi.simulators import linear_regression as lr
 
     model, query = lr.linear_regression(100, 2, records=False)

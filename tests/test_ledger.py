@@ -20,22 +20,24 @@ from scipy import integrate, stats
 import dpsbi
 from dpsbi import accounting as acc
 from dpsbi.accounting import (
-    ApproximateLoss,
-    ComposedLoss,
     Cost,
-    DiscreteLaplaceLoss,
     Entry,
     GaussianFilter,
-    GaussianLoss,
-    LaplaceLoss,
-    Ledger,
     Planned,
     Proof,
-    PureLoss,
     RenyiFilter,
-    RenyiLoss,
     Sum,
     ZCDPFilter,
+)
+from dpsbi.ledger import Ledger
+from dpsbi.losses import (
+    ApproximateLoss,
+    ComposedLoss,
+    DiscreteLaplaceLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    PureLoss,
+    RenyiLoss,
     ZCDPLoss,
 )
 

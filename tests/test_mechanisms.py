@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 import dpsbi
-from dpsbi import mechanisms
-from dpsbi.accounting import Cost, GaussianLoss, Ledger, PureLoss
+from dpsbi.accounting import Cost
 from dpsbi.checks.testing import agrees
+from dpsbi.ledger import Ledger
+from dpsbi.losses import GaussianLoss, PureLoss
 from dpsbi.mechanisms import (
     BinomialResponse,
     DiscreteLaplace,
@@ -27,8 +28,9 @@ from dpsbi.mechanisms import (
     SmoothGaussian,
     SmoothLaplace,
     release,
-    smoothness,
 )
+from dpsbi.mechanisms.sampler import opendp_library
+from dpsbi.mechanisms.smooth import smoothness
 from dpsbi.privacy import NORMS, Query, identity
 
 DIMS = (1, 2, 5, 100)
@@ -707,7 +709,7 @@ VETTED = [case for case in CASES if not isinstance(case[0], BinomialResponse)]
     "mechanism, query, delta", VETTED, ids=lambda v: repr(v) if isinstance(v, Mechanism) else ""
 )
 def test_a_sampler_of_another_scale_cannot_draw(mechanism, query, delta, monkeypatch):
-    dp = mechanisms._opendp()
+    dp = opendp_library()
     made = []
 
     def slip(make):

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpsbi.mmd import (
-    ESTIMATORS,
+from dpsbi.distances import (
     MMD,
     Energy,
     FourierFeatures,
@@ -22,11 +21,12 @@ from dpsbi.mmd import (
     Laplace,
     Matern,
     StatedDistance,
-    _total,
     clipped_mean_distance,
     mmd_distance,
     summary_distance,
 )
+from dpsbi.distances.mmd import ESTIMATORS
+from dpsbi.distances.sums import _total
 from dpsbi.privacy import Query
 
 KERNELS = [

@@ -14,15 +14,12 @@ from scipy import stats
 
 import dpsbi
 from dpsbi import mmd
-from dpsbi.accounting import Cost, Ledger
-from dpsbi.mmd import (
-    ClippedMean,
-    StatedDistance,
-    clipped_mean_distance,
-    mmd_distance,
-    summary_distance,
-)
-from dpsbi.owner.svt import NoisySmallest, Private, SparseVector
+from dpsbi.accounting import Cost
+from dpsbi.distances import StatedDistance, clipped_mean_distance, mmd_distance, summary_distance
+from dpsbi.ledger import Ledger
+from dpsbi.owner.noise import Private
+from dpsbi.owner.selection import NoisySmallest
+from dpsbi.owner.svt import SparseVector
 from dpsbi.privacy import Query
 
 N = 3

@@ -5,7 +5,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpsbi.posterior import Posterior, kish, normalise, pack, systematic, unpack

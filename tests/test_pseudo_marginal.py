@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpsbi
+from dpsbi.analyst import particle_filter as pf
 from dpsbi.analyst import pseudo_marginal as pm
 from dpsbi.checks.testing import agrees
 from dpsbi.privacy import identity
@@ -54,7 +55,7 @@ RELEASE = dpsbi.Release(
 )
 COUNT = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
 PATIENTS = counts.gamma_poisson(25, 1)
-methods = pytest.mark.parametrize("method", pm.METHODS)
+methods = pytest.mark.parametrize("method", pf.METHODS)
 
 
 def exact(sigma, noise, s_dp=RELEASE.s_dp):
@@ -93,7 +94,7 @@ def same(a, b):
 def test_the_filter_is_unbiased(model, noise, look_ahead):
     release = dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Gaussian(noise))
     theta = np.repeat([[0.6], [1.3]], 1500, axis=0)
-    logs = pm.log_likelihood(
+    logs = pf.log_likelihood(
         release,
         model(PRIOR, TIMES),
         theta,
@@ -106,7 +107,7 @@ def test_the_filter_is_unbiased(model, noise, look_ahead):
 
 
 def test_simulations_are_unbiased_too():
-    logs = pm.log_likelihood(
+    logs = pf.log_likelihood(
         COUNT, PATIENTS, np.full((20_000, 1), 30.0), particles=3, rng=np.random.default_rng(3)
     )
     ratio = np.exp(logs - counts.Likelihood(COUNT).log(30.0))
@@ -116,7 +117,7 @@ def test_simulations_are_unbiased_too():
 def test_looking_ahead_survives_noise_that_a_plain_filter_does_not():
     release = dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Gaussian(1e-5))
     sd = [
-        pm.log_likelihood(
+        pf.log_likelihood(
             release,
             Forecasting(PRIOR, TIMES),
             np.ones((40, 1)),
@@ -305,7 +306,7 @@ def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
 )
 def test_systematic_resampling_copies_the_floor_or_the_ceiling(weights, seed):
     weights = np.array([weights, weights[::-1]])
-    survivors = pm._ancestors(weights, np.random.default_rng(seed))
+    survivors = pf._ancestors(weights, np.random.default_rng(seed))
     expected = weights.shape[1] * weights / weights.sum(1, keepdims=True)
     copies = np.array([np.bincount(row, minlength=weights.shape[1]) for row in survivors])
     assert survivors.shape == weights.shape and np.all(np.abs(copies - expected) < 1 + 1e-9)
@@ -316,7 +317,7 @@ def test_systematic_resampling_copies_the_floor_or_the_ceiling(weights, seed):
 def test_readings_of_additive_noise(y, scale, kind):
     mechanism = (dpsbi.Laplace, dpsbi.Gaussian, lambda b: dpsbi.DiscreteLaplace(b))[kind](scale)
     y = np.rint(y) if kind == 2 else y
-    likeliest, width = pm._reading(mechanism, y)
+    likeliest, width = pf._reading(mechanism, y)
     assert abs(likeliest - y) <= 0.51 * (kind == 2) + 0.02 * scale + 1e-9 * abs(y)
     assert 0.85 * scale <= width <= 1.01 * scale + 0.6 * (kind == 2)
 

@@ -12,7 +12,7 @@ from scipy import special, stats
 from dpsbi.analyst.importance import importance
 from dpsbi.checks.testing import agrees, follows, follows_pmf
 from dpsbi.mechanisms import DiscreteLaplace, Gaussian, Laplace, Mechanism, Release
-from dpsbi.model import Prior
+from dpsbi.prior import Prior
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators import linear_regression as lr
 from dpsbi.simulators import naive_bayes as nb

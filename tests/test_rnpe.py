@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dpsbi.analyst.rnpe import SpikeSlab, denoise, fit_support, noise_free, rnpe
-from dpsbi.analyst.sppe import Training
+from dpsbi.analyst.training import Training
 from dpsbi.mechanisms import BinomialResponse, Laplace, Release
 from dpsbi.model import Model
 from dpsbi.privacy import Query, identity

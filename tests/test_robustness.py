@@ -32,10 +32,13 @@ from scipy import stats
 
 import dpsbi
 from dpsbi import Gaussian, Laplace, Ledger, Model, Posterior, Prior, Query, Release
+from dpsbi.analyst.estimator import Estimator
 from dpsbi.analyst.flows import ConditionalFlow, Shape
-from dpsbi.analyst.sppe import Estimator, Training
-from dpsbi.mmd import summary_distance
-from dpsbi.owner.svt import NoisySmallest, Seeded, SparseVector
+from dpsbi.analyst.training import Training
+from dpsbi.distances import summary_distance
+from dpsbi.owner.noise import Seeded
+from dpsbi.owner.selection import NoisySmallest
+from dpsbi.owner.svt import SparseVector
 from dpsbi.privacy import identity
 from dpsbi.simulators import counts
 from dpsbi.simulators import linear_regression as lr

@@ -7,7 +7,7 @@ import pytest
 from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
-from dpsbi.analyst.sple import (
+from dpsbi.analyst.likelihood import (
     Kernel,
     Triangular,
     bounded,
@@ -17,10 +17,10 @@ from dpsbi.analyst.sple import (
     fit_log_mean,
     grid_step,
     polynomial,
-    sple,
     weighed,
 )
-from dpsbi.analyst.sppe import Training
+from dpsbi.analyst.sple import sple
+from dpsbi.analyst.training import Training
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Laplace, Release
 from dpsbi.model import Model
 from dpsbi.simulators import counts

@@ -6,11 +6,16 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from dpsbi import mechanisms
-from dpsbi.analyst import sppe as module
-from dpsbi.analyst.sppe import CORRECTIONS, Estimator, Pairs, Training, amortise, sppe, temper
+from dpsbi.analyst import pairs as pairs_room
+from dpsbi.analyst import training as module
+from dpsbi.analyst.estimator import CORRECTIONS, Estimator, amortise
+from dpsbi.analyst.pairs import Pairs, temper
+from dpsbi.analyst.sppe import sppe
+from dpsbi.analyst.training import Training
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
-from dpsbi.model import Model, Prior
+from dpsbi.model import Model
 from dpsbi.posterior import Posterior, kish
+from dpsbi.prior import Prior
 from dpsbi.privacy import Query, identity
 
 TINY = dict(
@@ -161,7 +166,7 @@ def test_held_out_pairs_lie_where_training_goes(monkeypatch):
 
 
 def test_pairs_beyond_the_limit_are_thinned_without_bias(monkeypatch):
-    monkeypatch.setattr(module, "INNER", 2000)
+    monkeypatch.setattr(pairs_room, "INNER", 2000)
     rng = np.random.default_rng(1)
     z = rng.normal(0, 1, size=(8000, 1))
     log_v = -np.abs(z[:, 0] - 1)

@@ -7,20 +7,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import special
 
+from dpsbi.accounting import Cost
 from dpsbi.checks.testing import follows_pmf
-from dpsbi.accounting import Cost, Ledger, PureLoss, RenyiLoss, ZCDPLoss
-from dpsbi.owner.svt import (
-    NOISES,
-    NoisySmallest,
-    Private,
-    Run,
-    Seeded,
-    SparseVector,
+from dpsbi.ledger import Ledger
+from dpsbi.losses import PureLoss, RenyiLoss, ZCDPLoss
+from dpsbi.owner.noise import NOISES, Private, Seeded
+from dpsbi.owner.selection import NoisySmallest, noisy_smallest
+from dpsbi.owner.svt import Run, SparseVector
+from dpsbi.owner.svt_loss import (
     log_pattern_probability,
-    noisy_smallest,
     pattern_probability,
     privacy_loss,
     worst_loss,

@@ -15,19 +15,11 @@ import numpy as np
 from tqdm import tqdm
 
 from ..mechanisms import Release
-from dpsbi.model import (
-    MAX_BATCH,
-    Checkpoint,
-    Model,
-    about_prior,
-    check_release,
-    in_order,
-    mechanism_log_prob,
-    query_values,
-    seed_state,
-)
+from ..model import Model, check_release, mechanism_log_prob, query_values
 from ..posterior import Posterior
+from ..prior import about_prior
 from ..privacy import whole_number
+from ..running import MAX_BATCH, Checkpoint, in_order, seed_state
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225
 def _accept(log_ratio, control, rng):

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 from scipy import integrate, special, stats
 
-from ..mmd import ClippedMean
+from ..distances import ClippedMean
 from ..model import Model
 from ..privacy import Query
 

@@ -15,8 +15,9 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from ..mechanisms import Release
-from ..model import Model, Prior
-from ..privacy import Query, positive, identity
+from ..model import Model
+from ..prior import Prior
+from ..privacy import Query, identity, positive
 
 # %% ../../nbs/simulators/10_counts.ipynb #4952e018
 def _simulate(theta, rng):

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from ..mmd import Kernel, StatedDistance, mmd_distance, mmd_sensitivity
-from ..model import Model, Prior
+from ..distances import Kernel, StatedDistance, mmd_distance, mmd_sensitivity
+from ..model import Model
+from ..prior import Prior
 from ..privacy import Query
 
 # %% ../../nbs/simulators/12_cubic_curve.ipynb #48b4af3b

@@ -13,8 +13,9 @@ import numpy as np
 from scipy import linalg, stats
 
 from ..mechanisms import Laplace, Release
-from ..model import Model, Prior
-from ..privacy import Query, positive, identity, whole_number
+from ..model import Model
+from ..prior import Prior
+from ..privacy import Query, identity, positive, whole_number
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #cffd7e21
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from ..mechanisms import Laplace, Release
-from ..model import Model, Prior
+from ..model import Model
 from ..posterior import Posterior
-from ..privacy import Query, positive, identity
+from ..prior import Prior
+from ..privacy import Query, identity, positive
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #d5c81267
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import numpy as np
 from scipy import stats
 
 from ..mechanisms import BinomialResponse, Release
-from ..model import Model, Prior
+from ..model import Model
+from ..prior import Prior
 from ..privacy import Query, identity
 
 # %% ../../nbs/simulators/14_sir.ipynb #bb427b6a

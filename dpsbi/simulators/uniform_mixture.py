@@ -16,7 +16,8 @@ import numpy as np
 from scipy import special, stats
 
 from ..mechanisms import Release
-from ..model import Model, Prior
+from ..model import Model
+from ..prior import Prior
 from ..privacy import Query
 
 # %% ../../nbs/simulators/11_uniform_mixture.ipynb #defc90de
