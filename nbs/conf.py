@@ -64,6 +64,8 @@ mathjax3_config = {"svg": {"fontCache": "global", "scale": 0.92}, "options": {"e
 # ---- contents: every notebook once, floor by floor
 FLOORS = {
     "Foundations": ["[0-9]*.ipynb"],
+    "Mechanisms": ["mechanisms/*.ipynb"],
+    "Distances": ["distances/*.ipynb"],
     "Simulators": ["simulators/*.ipynb"],
     "For the data owner": ["owner/*.ipynb"],
     "For the analyst": ["analyst/*.ipynb"],
@@ -187,8 +189,9 @@ def modules(nbs: Path = NBS) -> dict[str, list[tuple[str, str, Path]]]:
                     directives("".join(cell["source"]))[0] if cell["cell_type"] == "code" else ()
                 ):
                     if directive.startswith("default_exp "):
-                        module = f"{settings['lib_name']}.{directive.split()[1]}"
-                        file = nbs.parent / (module.replace(".", "/") + ".py")
+                        room = f"{settings['lib_name']}.{directive.split()[1]}"
+                        file = nbs.parent / (room.replace(".", "/") + ".py")
+                        module = room.removesuffix(".__init__")
                         if file.exists():
                             floors.setdefault(caption, []).append((module, name, file))
     return floors
