@@ -22,7 +22,7 @@ TORCH := torch==2.13.0
 
 # ---- using it
 demo: .venv/.installed
-	@$(BIN)/python -c "from dpsbi.demo import main; main()"
+	@$(BIN)/python -m dpsbi.demo
 
 lab: .venv/.installed
 	$(BIN)/jupyter lab nbs

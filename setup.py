@@ -21,7 +21,7 @@ setup(
     license="MIT",
     keywords=settings["keywords"].split(),
     packages=find_packages(include=["dpsbi", "dpsbi.*"]),
-    package_data={"dpsbi": ["data/*.json"]},
+    package_data={"dpsbi": ["data/*.json", "py.typed"]},
     python_requires=f">={settings['min_python']}",
     install_requires=settings["requirements"].split(),
     extras_require={

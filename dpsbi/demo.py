@@ -28,14 +28,18 @@ KEPT = {0.5: "boarding_school.json", 3: "boarding_school_3.json"}
 
 
 def published(epsilon: float = 0.5):
-    "The privatised counts of the boarding school, at ε = 0.5 or 3: made once each from the real ones, by the vetted sampler."
+    """The privatised counts of the boarding school, at ε = 0.5 or 3: made once each from the real
+    ones, by the vetted sampler.
+    """
     from dpsbi import Release
 
     return Release.load(files("dpsbi") / "data" / KEPT[epsilon])
 
 # %% ../nbs/cases/00_demo.ipynb #50cafc39
 def curve(theta, population: int, days: int, steps: int = 20) -> np.ndarray:
-    "The SIR equations from one infected on: infected on days 1, 2, … for theta (n, 2), by Runge and Kutta's fourth order, (n, days)."
+    """The SIR equations from one infected on: infected on days 1, 2, … for theta (n, 2), by Runge
+    and Kutta's fourth order, (n, days).
+    """
     beta, gamma = np.asarray(theta, float).T
     y, h, found = (
         np.stack([np.full(len(beta), population - 1.0), np.ones(len(beta))]),
@@ -58,7 +62,9 @@ def curve(theta, population: int, days: int, steps: int = 20) -> np.ndarray:
 
 # %% ../nbs/cases/00_demo.ipynb #a3cd05d1
 def naive_fit(counts, prior, grid: int = 250):
-    "WRONG ON PURPOSE: the posterior of (beta, gamma), on a grid, were the published counts Poisson around the curve."
+    """WRONG ON PURPOSE: the posterior of (beta, gamma), on a grid, were the published counts
+    Poisson around the curve.
+    """
     from dpsbi import Posterior
 
     beta, gamma = np.meshgrid(
@@ -113,7 +119,9 @@ def table(answers: dict):
 
 # %% ../nbs/cases/00_demo.ipynb #77151ba8
 def picture(release, exact, naive, rng):
-    "Counts and epidemics from the exact posterior, beside the posteriors of R0: a matplotlib figure."
+    """Counts and epidemics from the exact posterior, beside the posteriors of R0: a matplotlib
+    figure.
+    """
     import matplotlib.pyplot as plt
 
     fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
@@ -161,7 +169,8 @@ def main() -> None:
     matplotlib.use("agg")
     start = time.perf_counter()
     print(
-        "Influenza at a boarding school, 1978: boys in bed on days 1 to 14, published with ε = 0.5 for each boy:\n"
+        "Influenza at a boarding school, 1978: boys in bed on days 1 to 14, published with ε = "
+        "0.5 for each boy:\n"
     )
     print(
         "  ",
@@ -173,14 +182,18 @@ def main() -> None:
     picture(release, exact, naive, np.random.default_rng(2)).savefig("demo.png", dpi=120)
     wider = in_words(exact).std()[0] / in_words(naive).std()[0]
     print(
-        f"\nThe exact posterior of R0 is {wider:.1f} times as wide as the naive one: {exact.ess:,.0f} effective draws from "
-        f"{exact.info['simulations']:,} simulated epidemics, by {exact.info['engine']}.\nPicture: demo.png ({time.perf_counter() - start:.0f} s)\n"
+        f"\nThe exact posterior of R0 is {wider:.1f} times as wide as the naive one: "
+        f"{exact.ess:,.0f} effective draws from "
+        f"{exact.info['simulations']:,} simulated epidemics, by "
+        f"{exact.info['engine']}.\nPicture: demo.png ({time.perf_counter() - start:.0f} s)\n"
     )
     sharper(start)
 
 
 def sharper(start: float) -> None:
-    "The second half of the demonstration: a release at ε = 3, for which `infer` turns to a neural posterior."
+    """The second half of the demonstration: a release at ε = 3, for which `infer` turns to a neural
+    posterior.
+    """
     print(
         "The same counts, published with ε = 3:\n\n  ",
         *published(3).s_dp.astype(int),
@@ -190,7 +203,15 @@ def sharper(start: float) -> None:
         warnings.simplefilter("ignore")  # said below, in other words
         _, found, naive = solve(3)
     print(table({found.info["engine"]: in_words(found), "naive": in_words(naive)}).to_string())
-    print(
-        f"\n{'Exact.' if found.info['exact'] else 'An approximation, and marked as one; nbs/cases/00_demo.ipynb has the exact answer beside it.'} "
-        f"({time.perf_counter() - start:.0f} s in all)\nNext: make lab, and open nbs/index.ipynb."
+    verdict = (
+        "Exact."
+        if found.exact
+        else "An approximation, and marked as one; "
+        "nbs/cases/00_demo.ipynb has the exact answer beside it."
     )
+    print(f"\n{verdict} ({time.perf_counter() - start:.0f} s in all)")
+    print("Next: make lab, and open nbs/index.ipynb.")
+
+
+if __name__ == "__main__" and "__file__" in globals():  # python -m dpsbi.demo
+    main()

@@ -1,6 +1,8 @@
-"""The documentation site: Sphinx reads the notebooks as they are, with the outputs they hold; `make docs` builds it.
+"""The documentation site: Sphinx reads the notebooks as they are, with the outputs they hold; `make
+docs` builds it.
 
-Nothing here lists a notebook: the contents follow from the folders, the reference from each notebook's `default_exp`.
+Nothing here lists a notebook: the contents follow from the folders, the reference from each
+notebook's `default_exp`.
 """
 
 import ast
@@ -51,7 +53,8 @@ add_module_names = False
 python_maximum_signature_line_length = 90
 toc_object_entries_show_parents = "hide"
 
-# ---- how it looks; MathJax as SVG is a single file and needs no fonts, so that a page opened from disk is complete
+# ---- how it looks; MathJax as SVG is a single file and needs no fonts, so that a page opened from
+# disk is complete
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["dpsbi.css"]
@@ -80,7 +83,9 @@ FLOORS = {
 
 
 def contents(nbs: Path = NBS) -> dict[str, list[str]]:
-    "Caption -> document names of its notebooks in reading order; captions without notebooks are left out."
+    """Caption -> document names of its notebooks in reading order; captions without notebooks are
+    left out.
+    """
     seen, floors = {root_doc}, {}
     for caption, patterns in FLOORS.items():
         for path in (p for pattern in patterns for p in sorted(nbs.glob(pattern))):
@@ -126,7 +131,9 @@ def markdown(source: str, name: str) -> dict:
 
 
 def tidy(nb: dict, replace_default_exp=lambda module: None) -> dict:
-    "The notebook as a reader wants it: no directives, no hidden cells; exported cells are tagged for the style sheet."
+    """The notebook as a reader wants it: no directives, no hidden cells; exported cells are tagged
+    for the style sheet.
+    """
     cells = []
     for cell in nb["cells"]:
         found, source = (
@@ -161,7 +168,9 @@ def tidy(nb: dict, replace_default_exp=lambda module: None) -> dict:
 
 
 def read_notebook(app, docname, text):
-    "Sphinx event source-read: tidy the notebook, point to its reference page, and give the front page the contents."
+    """Sphinx event source-read: tidy the notebook, point to its reference page, and give the front
+    page the contents.
+    """
     if app.env.doc2path(docname).suffix != ".ipynb":
         return
     up = "../" * docname.count("/")
@@ -169,7 +178,10 @@ def read_notebook(app, docname, text):
     def note(module):
         name = f"{settings['lib_name']}.{module}"
         if (NBS / "_api" / f"{name}.md").exists():
-            return f"*Source of the module [{name}]({up}_api/{name}.md): the cells with a coloured edge are its code.*"
+            return (
+                f"*Source of the module [{name}]({up}_api/{name}.md): the cells with a "
+                "coloured edge are its code.*"
+            )
 
     nb = tidy(json.loads(text[0]), note)
     if docname == root_doc:
@@ -198,7 +210,9 @@ def modules(nbs: Path = NBS) -> dict[str, list[tuple[str, str, Path]]]:
 
 
 def write_reference(app):
-    "Sphinx event builder-inited: write nbs/_api/*.md (which git ignores), touching only what has changed."
+    """Sphinx event builder-inited: write nbs/_api/*.md (which git ignores), touching only what has
+    changed.
+    """
     pages, index = (
         {".gitignore": "*\n"},
         ["# Modules\n", "Each module is written and tested in the notebook of its name.\n"],
@@ -228,7 +242,9 @@ def write_reference(app):
 
 
 def to_rst(docstring: str) -> str:
-    "A plain docstring as reStructuredText: `code` and $math$ keep their meaning, all else is literal; indented blocks stay."
+    """A plain docstring as reStructuredText: `code` and $math$ keep their meaning, all else is
+    literal; indented blocks stay.
+    """
 
     def inline(match):
         if code := match["code"]:
@@ -264,7 +280,9 @@ def drop_pages(app, env, added, changed, removed):
 
 
 def refresh_side_bars(app, env):
-    "Sphinx event env-updated: when a notebook comes, goes or changes its title, every page's side bar is out of date."
+    """Sphinx event env-updated: when a notebook comes, goes or changes its title, every page's side
+    bar is out of date.
+    """
     titles = {name: title.astext() for name, title in env.titles.items()}
     stale = titles != getattr(env, "dpsbi_titles", None)
     env.dpsbi_titles = titles
@@ -281,7 +299,9 @@ LOAD = re.compile(
 
 
 def check_offline(app, exception):
-    "Sphinx event build-finished: warn of each page or style sheet that would fetch a script, style, font or picture."
+    """Sphinx event build-finished: warn of each page or style sheet that would fetch a script,
+    style, font or picture.
+    """
     if exception or app.builder.format != "html":
         return
     from sphinx.util import logging

@@ -259,7 +259,8 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.discrete",
-        "        if query.dim == 1:\n            return DiscreteLaplaceLoss(steps, self.scale / self.step)",
+        "        if query.dim == 1:\n            return DiscreteLaplaceLoss(steps, self.scale / "
+        "self.step)",
         "        if query.dim:\n            return DiscreteLaplaceLoss(steps, self.scale)",
         "the step forgotten in the loss",
     ),
@@ -326,7 +327,8 @@ MUTANTS += [
     Mutant(
         "mechanisms.sampler",
         "        noisy = measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n",
-        "        noisy = s + 0.95 * (np.array(measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())) - s)\n",
+        "        noisy = s + 0.95 * (np.array(measurement(np.clip(s, -FARTHEST, "
+        "FARTHEST).tolist())) - s)\n",
         "noise shrunk after the draw",
     ),
     Mutant(
@@ -338,13 +340,16 @@ MUTANTS += [
     Mutant(
         "mechanisms.discrete",
         "        noisy = np.array(measurement([int(v) for v in k]), float)\n",
-        "        noisy = k + np.rint(0.85 * (np.array(measurement([int(v) for v in k]), float) - k))\n",
+        "        noisy = k + np.rint(0.85 * (np.array(measurement([int(v) for v in k]), float) - "
+        "k))\n",
         "discrete noise shrunk after the draw",
     ),
     Mutant(
         "mechanisms.smooth",
-        "scale = mechanism.multiplier * sensitivity\n        return vetted_noise(mechanism._kind, scale, move",
-        "scale = 0.95 * mechanism.multiplier * sensitivity\n        return vetted_noise(mechanism._kind, scale, 0.9 * move",
+        "scale = mechanism.multiplier * sensitivity\n        return "
+        "vetted_noise(mechanism._kind, scale, move",
+        "scale = 0.95 * mechanism.multiplier * sensitivity\n        return "
+        "vetted_noise(mechanism._kind, scale, 0.9 * move",
         "smooth noise, and its proof, shrunk together",
     ),
     Mutant(
@@ -409,7 +414,8 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.sampler",
-        "measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n        return np.clip(noisy, -LARGEST, LARGEST)",
+        "measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n        return np.clip(noisy, "
+        "-LARGEST, LARGEST)",
         "measurement(s.tolist())\n        return np.array(noisy)",
         "values that noise carries to infinity",
     ),

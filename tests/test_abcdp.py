@@ -1,4 +1,6 @@
-"""ABCDP end to end: the ledger's state in every outcome, what a posterior holds, what records can show, reproducibility."""
+"""ABCDP end to end: the ledger's state in every outcome, what a posterior holds, what records can
+show, reproducibility.
+"""
 
 import itertools
 import warnings
@@ -191,7 +193,9 @@ def test_outcomes_short_of_the_count():
 
 
 class Bare:
-    "A user's distance: between and sensitivity, and what it was shown, with whether that was paid for."
+    """A user's distance: between and sensitivity, and what it was shown, with whether that was paid
+    for.
+    """
 
     sensitivity, unit = 1 / N, "record"
 
@@ -373,7 +377,9 @@ OUTCOMES = dict(
 
 
 def public_side(x, distance, how, **kw):
-    "All that anybody hears of a run, but for the draws: what is simulated, raised, warned of, shown before payment, charged."
+    """All that anybody hears of a run, but for the draws: what is simulated, raised, warned of,
+    shown before payment, charged.
+    """
     ledger, calls = Ledger(1.0, 1e-5, composition="sum"), []
 
     def simulate(theta, rng):
@@ -448,7 +454,9 @@ class Noted(Private):
 
 @pytest.mark.parametrize("error", (0.0, 0.01, 1.0))
 def test_the_error_of_a_distance_is_charged(error):
-    "The exact loss of (reject, accept x 5), attained by exponential noise: k (1/b1 + 2·5/b2), k the steps that a distance moves."
+    """The exact loss of (reject, accept x 5), attained by exponential noise: k (1/b1 + 2·5/b2), k
+    the steps that a distance moves.
+    """
     distance, ledger, source = Slipping(error), Ledger(1.0), Noted()
     run(ledger, distance=distance, source=source, threshold=3.0)
     b1, b2 = source.scales[:2]

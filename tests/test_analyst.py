@@ -1,4 +1,6 @@
-"""What every analyst's method must do: seeds, executors, process pools, checkpoints, bad input. One list for all of them."""
+"""What every analyst's method must do: seeds, executors, process pools, checkpoints, bad input. One
+list for all of them.
+"""
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -135,7 +137,8 @@ def test_a_checkpoint_of_another_proposal_is_refused(tmp_path):
     seed=st.integers(0, 10**6),
 )
 def test_importance_agrees_with_enumeration(s_dp, scale, shape, seed):
-    # 25 cases, |z| <= 5.5 each: false-alarm rate 1e-6 for the set, if the weights' tail is light (Pareto k below 0.5)
+    # 25 cases, |z| <= 5.5 each: false-alarm rate 1e-6 for the set, if the weights' tail is light
+    # (Pareto k below 0.5)
     release = dpsbi.Release([s_dp], counts.counting_query(), dpsbi.Laplace(scale))
     found = dpsbi.importance(
         release,
@@ -213,7 +216,9 @@ def test_rounds_of_one_simulation_adapt_to_nothing_and_do_no_harm(seed):
     ids=str,
 )
 def test_weights_of_another_proposal_and_of_rejection_control(how):
-    "The count of 37.4 at ε = 0.2: mean 28.57633 and sd 4.73388 by summation; false-alarm rate 1e-6 each."
+    """The count of 37.4 at ε = 0.2: mean 28.57633 and sd 4.73388 by summation; false-alarm rate
+    1e-6 each.
+    """
     release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
     posterior = dpsbi.exact_abc(
         release,

@@ -1,4 +1,6 @@
-"""The audit: the search for neighbours, exact δ against closed forms and a library, runs that raise."""
+"""The audit: the search for neighbours, exact δ against closed forms and a library, runs that
+raise.
+"""
 
 import math
 import warnings

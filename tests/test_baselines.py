@@ -1,4 +1,6 @@
-"The baselines: plug-in and confidential answers by both routes, and the Gibbs sampler of sufficient statistics."
+"""The baselines: plug-in and confidential answers by both routes, and the Gibbs sampler of
+sufficient statistics.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -204,7 +206,9 @@ def test_plug_in_bad_input(call):
 
 @pytest.mark.parametrize("z", [1e-15, 0.02, 2.0, 300.0])
 def test_noise_variance_given_the_noise(z):
-    "Its reciprocal is inverse Gaussian with mean 1/(b|z|) and shape 1/b²; the sign of z does not matter."
+    """Its reciprocal is inverse Gaussian with mean 1/(b|z|) and shape 1/b²; the sign of z does not
+    matter.
+    """
     b, rng = 0.4, np.random.default_rng(9)
     tau = np.concatenate(
         [_noise_variance(Laplace(b), np.full((1, 20_000), sign * z), rng)[0] for sign in (1, -1)]
@@ -223,7 +227,9 @@ def test_noise_variance_edges():
 
 @pytest.mark.parametrize("spread", [0.0, 2.0, 4.0])
 def test_statistic_is_the_conditional_normal(spread):
-    "Means and covariances for singular covariances of every rank, with noise variances that differ by up to 10^8."
+    """Means and covariances for singular covariances of every rank, with noise variances that
+    differ by up to 10^8.
+    """
     rng, r, n = np.random.default_rng(11), 4, 50_000
     for rank in range(r + 1):
         root = rng.standard_normal((r, rank))
@@ -327,7 +333,9 @@ def test_gibbs_without_noise_is_the_conjugate_posterior():
 
 
 def test_gibbs_on_a_table_is_near_the_exact_posterior():
-    "Within a fifth of a standard deviation at ε = 10; the naive Bayes counts are far from normal only in the tails."
+    """Within a fifth of a standard deviation at ε = 10; the naive Bayes counts are far from normal
+    only in the tails.
+    """
     release, exact = (
         naive_bayes.published(),
         naive_bayes.exact_posterior(naive_bayes.published(), 100),

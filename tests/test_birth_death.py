@@ -1,4 +1,6 @@
-"""The outbreak simulator where methods meet it: process pools, the analyst's and the owner's interfaces, wrong data."""
+"""The outbreak simulator where methods meet it: process pools, the analyst's and the owner's
+interfaces, wrong data.
+"""
 
 import pickle
 from concurrent.futures import ProcessPoolExecutor

@@ -1,4 +1,6 @@
-"Data augmentation: its walk, its moves and visits against enumeration and closed forms, and the regression that it is used on."
+"""Data augmentation: its walk, its moves and visits against enumeration and closed forms, and the
+regression that it is used on.
+"""
 
 import pickle
 import warnings
@@ -131,7 +133,9 @@ def test_records_left_behind_are_noticed():
 
 @pytest.mark.parametrize("size", [1.0, 0.4])
 def test_a_visit_is_the_definition_record_by_record(size):
-    "The pass in one chain at a time, from the same random numbers, with sums made afresh for each proposal."
+    """The pass in one chain at a time, from the same random numbers, with sums made afresh for each
+    proposal.
+    """
     latent, rng = lr.RegressionRecords(8, 1), np.random.default_rng(2)
     release = Release(np.full(5, 0.1), Query(identity, 1), Gaussian(0.05))
     theta = latent.start(5, rng)
@@ -241,7 +245,9 @@ def test_regression_is_the_same_with_moves_and_without(noise):
 
 
 def test_published_regression_agrees_with_an_independent_program():
-    "Means, sds and intervals of chains by another program, known to two decimals; one alarm in a million each."
+    """Means, sds and intervals of chains by another program, known to two decimals; one alarm in a
+    million each.
+    """
     p = da.da_mcmc(
         lr.published(),
         lr.RegressionRecords(100, 2),

@@ -1,7 +1,10 @@
-"""Training on an accelerator that is not there: every tensor must be where it should, and the result what it is on the processor.
+"""Training on an accelerator that is not there: every tensor must be where it should, and the
+result what it is on the processor.
 
-torch's device without memory, "meta", is given one: its tensors are stood in for by tensors that hold their numbers in the
-processor's memory. An operation that mixes the two places fails, as it would on a machine with an accelerator; anything else is
+torch's device without memory, "meta", is given one: its tensors are stood in for by tensors that
+hold their numbers in the
+processor's memory. An operation that mixes the two places fails, as it would on a machine with an
+accelerator; anything else is
 computed by the processor's own kernels, so that results can be compared bit for bit.
 """
 

@@ -1,4 +1,6 @@
-"""Diagnostics: known values, invariances, and edge cases, fast; false-alarm rates are measured in the notebook."""
+"""Diagnostics: known values, invariances, and edge cases, fast; false-alarm rates are measured in
+the notebook.
+"""
 
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -154,7 +156,10 @@ def test_scores():
     assert np.isclose(negative_log_density(normal, 0.0), 0.5 * np.log(2 * np.pi))
     h2 = (
         4000**-0.4
-    )  # Scott's rule: the estimate is a normal of variance 1 + h², up to noise; 40 draws within h of 0 at least
+        # Scott's rule: the estimate is a normal of variance 1 + h², up to noise; 40 draws within h
+        # of 0
+        # at least
+    )
     assert abs(
         negative_log_density(normal, 0.0, by="kernel") - 0.5 * np.log(2 * np.pi * (1 + h2))
     ) < 4.9 / np.sqrt(4000 * np.sqrt(h2))

@@ -1,4 +1,6 @@
-"""The notebooks as the documentation site reads them: titles, links, contents, and cells without nbdev's directives."""
+"""The notebooks as the documentation site reads them: titles, links, contents, and cells without
+nbdev's directives.
+"""
 
 import importlib.util
 import json

@@ -1,6 +1,7 @@
 """What `exact` and `max_simulations` promise.
 
-Statistical checks are seeded; means are compared at 4.9 standard errors (false-alarm rate 1e-6 each).
+Statistical checks are seeded; means are compared at 4.9 standard errors (false-alarm rate 1e-6
+each).
 """
 
 import json
@@ -91,7 +92,9 @@ def test_no_mode_is_missing_where_exact_is_said(d, noise, seed, target):
 
 
 def estimates(lost):
-    "Estimates of four starts, of which one may have lost half of the posterior, as `_disagreement` asks for them."
+    """Estimates of four starts, of which one may have lost half of the posterior, as
+    `_disagreement` asks for them.
+    """
     log_z = np.array([0.05, -0.04, 0.02, 0.0])
     mean = np.zeros(4)
     if lost:

@@ -1,4 +1,6 @@
-"""Property tests of the foundations: shapes, bad input, exact arithmetic of budgets, calibration, round trips."""
+"""Property tests of the foundations: shapes, bad input, exact arithmetic of budgets, calibration,
+round trips.
+"""
 
 import json
 import math
@@ -30,7 +32,9 @@ MECHANISMS = [
 
 
 def values(mechanism, shape, rng):
-    "Confidential values that the mechanism can release: whole numbers in its range; for smooth ones a sensitivity comes last."
+    """Confidential values that the mechanism can release: whole numbers in its range; for smooth
+    ones a sensitivity comes last.
+    """
     s = rng.integers(0, 5, shape).astype(float)
     return (
         np.concatenate([s, rng.uniform(0.1, 1, (*shape[:-1], 1))], -1)

@@ -1,4 +1,6 @@
-"""Every method that takes a checkpoint is killed (SIGKILL) at random moments, and resumes to the very result of a run that was not."""
+"""Every method that takes a checkpoint is killed (SIGKILL) at random moments, and resumes to the
+very result of a run that was not.
+"""
 
 import signal
 import subprocess

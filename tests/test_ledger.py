@@ -1,4 +1,6 @@
-"""Accounting: losses against enumeration, filters against the best adversary, ledgers that processes share."""
+"""Accounting: losses against enumeration, filters against the best adversary, ledgers that
+processes share.
+"""
 
 import json
 import math
@@ -160,7 +162,8 @@ A, B = PureLoss(0.1), PureLoss(0.4)
 
 
 def worst_delta(allowed, epsilon=1.0, broken=0.0):
-    """The largest δ at ε that any adaptive sequence of randomised responses can reach; the loss is a multiple of 0.1.
+    """The largest δ at ε that any adaptive sequence of randomised responses can reach; the loss is
+    a multiple of 0.1.
 
     A third answer is pure (0.1) except with probability `broken`, when it tells all.
     """
@@ -503,7 +506,9 @@ while True:
 
 
 def run_spenders(path, folder, seconds):
-    "Two processes spend from one ledger, killed after so many seconds (None: until nothing is left); the keys they were granted."
+    """Two processes spend from one ledger, killed after so many seconds (None: until nothing is
+    left); the keys they were granted.
+    """
     logs = [folder / f"{k}.log" for k in range(2)]
     files = [open(log, "w") for log in logs]
     both = [

@@ -1,4 +1,6 @@
-"Monte Carlo EM: properties over many releases, closed forms, the latent protocol's defaults, and bad input."
+"""Monte Carlo EM: properties over many releases, closed forms, the latent protocol's defaults, and
+bad input.
+"""
 
 import warnings
 from dataclasses import FrozenInstanceError, dataclass
@@ -26,7 +28,9 @@ def count(value, mechanism):
 
 @dataclass(frozen=True)
 class Normal:
-    "r means of normal records with standard error `se`; only the required methods, theta in units of `unit`."
+    """r means of normal records with standard error `se`; only the required methods, theta in units
+    of `unit`.
+    """
 
     se: float = 1.0
     r: int = 1
@@ -41,7 +45,9 @@ class Normal:
 
 @dataclass(frozen=True)
 class Spread:
-    "Sample mean and variance of m normal records; theta = (mean, log sd); two uniforms make one value."
+    """Sample mean and variance of m normal records; theta = (mean, log sd); two uniforms make one
+    value.
+    """
 
     m: int = 40
     dim = 2
@@ -118,7 +124,9 @@ def test_gaussian_noise_on_a_normal_mean_has_a_closed_form():
 
 
 def test_two_parameters_by_quadrature():
-    "Gaussian noise on the mean and variance of normal records: the mean's part is closed, the variance's an integral."
+    """Gaussian noise on the mean and variance of normal records: the mean's part is closed, the
+    variance's an integral.
+    """
     release = Release(np.array([1.5, 4.2]), Query(identity, 1, norm="l2", dim=2), Gaussian(0.5))
     fit = mcem(
         release,
@@ -245,7 +253,9 @@ def test_differences_stay_inside_the_bounds(theta):
 
 
 def test_ascent_asks_for_enough_draws():
-    "Each step starts with the draws that would show the last increase; the first too small an increase ends it."
+    """Each step starts with the draws that would show the last increase; the first too small an
+    increase ends it.
+    """
     step = module._EStep(count(37.4, Laplace(5.0)), Poisson(), np.random.default_rng(15), False)
     steps = []
     for one, end in module._ascent(

@@ -1,4 +1,6 @@
-"""Mechanisms and release: true losses in every norm and dimension, prices known beforehand, real scales, files."""
+"""Mechanisms and release: true losses in every norm and dimension, prices known beforehand, real
+scales, files.
+"""
 
 import itertools
 import json
@@ -625,7 +627,9 @@ def moments_of_discrete_laplace(scale):
 
 
 ODDS = math.log(49)
-SCALES = {  # mechanism, values, its query, statistic of the draws, its mean, its sd for one draw, and the mean at 95 % of the noise
+# mechanism, values, its query, statistic of the draws, its mean, its sd for one draw, and the mean
+# at 95 % of the noise
+SCALES = {
     "Laplace": (Laplace(3.0), ZEROS, Query(identity, **FREE), np.abs, 3.0, 3.0, 2.85),
     "Gaussian": (
         Gaussian(3.0),

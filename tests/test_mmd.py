@@ -1,4 +1,5 @@
-"""Distances on data sets that no example would think of: the sensitivity holds as computed, the error is never exceeded,
+"""Distances on data sets that no example would think of: the sensitivity holds as computed, the
+error is never exceeded,
 order does not matter, nothing speaks of a record, batches and executors change nothing."""
 
 import itertools
@@ -107,7 +108,9 @@ def test_the_clipped_mean_is_bounded_whatever_its_function_returns(d, new):
 
 @pytest.mark.parametrize("width", [0, 4])
 def test_statistics_of_another_width_are_refused_instead_of_broadcast(width):
-    "Broadcast over four values, one record would move an l2 distance by twice the stated sensitivity; over none, by nothing, and all be accepted."
+    """Broadcast over four values, one record would move an l2 distance by twice the stated
+    sensitivity; over none, by nothing, and all be accepted.
+    """
     distance = summary_distance(lambda x: x.reshape(len(x), -1), 1.0)
     assert distance.between(np.array([1.0]), np.array([[3.0]])) == 2
     with pytest.raises(ValueError, match="same statistics"):
@@ -143,7 +146,8 @@ ERROR_KERNELS = [*KERNELS, Gaussian(100.0), Matern(50.0, 2.5)]
 @pytest.mark.parametrize("origin", [0.0, 1e6])
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_the_error_is_not_exceeded_by_one_moved_record(d, origin, features):
-    """y is x in another order, with one record moved from u to v: then ρ = √(2 k(0) - 2 k(u, v)) / N, whatever N.
+    """y is x in another order, with one record moved from u to v: then ρ = √(2 k(0) - 2 k(u, v)) /
+    N, whatever N.
 
     Moves from 1e-12 to 1: near zero the square root makes most of an error.
     """
@@ -200,7 +204,9 @@ def long_means(kernel, a, b):
 @pytest.mark.parametrize("d", [1, 2, 3])
 @every_kernel
 def test_the_error_is_not_exceeded_by_data_sets_that_lie_apart(kernel, d):
-    "All estimators, in extended precision, which is exact beside the bounds as long as ρ is far from 0."
+    """All estimators, in extended precision, which is exact beside the bounds as long as ρ is far
+    from 0.
+    """
     rng = np.random.default_rng(d)
     for (n, m), origin in itertools.product(((2, 3), (150, 200)), (0.0, 1e6)):
         x, y = origin + rng.random((n, d)), origin + rng.random((1, m, d)) ** 2
@@ -222,7 +228,9 @@ def test_the_error_is_not_exceeded_by_data_sets_that_lie_apart(kernel, d):
 
 
 def test_two_thousand_records_in_another_order_are_the_same_data_set():
-    "In three dimensions, where a plain sum of floats moves by dozens of steps of 2^-20 of the sensitivity."
+    """In three dimensions, where a plain sum of floats moves by dozens of steps of 2^-20 of the
+    sensitivity.
+    """
     rng = np.random.default_rng(0)
     x = rng.random((2000, 3))
     orders = np.array([x, x[::-1], rng.permutation(x)])
@@ -245,7 +253,9 @@ class Above(Kernel):
 
 
 def test_a_kernel_rounded_above_its_peak_counts_as_a_little_less_than_nothing():
-    "At a small scale that is many steps below 0 (where they are twice as wide); read as unsigned, it would be 2^64."
+    """At a small scale that is many steps below 0 (where they are twice as wide); read as unsigned,
+    it would be 2^64.
+    """
     assert _total(Above(), 2.0**-30, np.zeros((1, 2)), np.zeros((1, 2))) == -(2**26)
     assert _total(Above(), 2.0**-30, np.zeros((3, 2))) == -9 * 2**26
 
@@ -300,7 +310,9 @@ def on_a_line(n, neighbours):
 
 
 def neighbours_of(x, relation, rng):
-    "Data sets that differ from x by one record: at a corner, far outside, a hair away, anywhere; or one more, one less."
+    """Data sets that differ from x by one record: at a corner, far outside, a hair away, anywhere;
+    or one more, one less.
+    """
     for v in (0.0, 1.0, -1e9, rng.random(), *(x[:1] + 1e-9)):
         yield np.r_[v, x[1:]] if relation == "replace" and len(x) else np.r_[x, v]
     if relation == "add-remove":
@@ -414,7 +426,9 @@ def shout(x):
 
 
 class Loud:
-    "Functions of a user that fail on some records, each as a distance, with one of the same shape that fails on all."
+    """Functions of a user that fail on some records, each as a distance, with one of the same shape
+    that fails on all.
+    """
 
     def clipped(x, y):
         shout(x)

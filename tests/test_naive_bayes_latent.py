@@ -94,7 +94,9 @@ def test_updates_from_records_and_from_their_table_are_one():
 
 
 def test_update_is_the_conjugate_posterior():
-    "Class and cell marginals are Beta; negative counts are zeros, and features that disagree on the class counts are averaged."
+    """Class and cell marginals are Beta; negative counts are zeros, and features that disagree on
+    the class counts are averaged.
+    """
     moments, rng = NaiveBayesMoments(10), np.random.default_rng(3)
     s = np.array([0.3, 0.4, 0.1, 0.4, -0.2, 0.3, 0.2, 0.3])  # class totals: 7 and 5; 3 and 5
     theta = moments.update(np.repeat(s[None], 4000, axis=0), rng)

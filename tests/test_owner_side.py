@@ -1,6 +1,8 @@
-"""Everything that touches records, on records of every kind: nothing but what was paid for may differ.
+"""Everything that touches records, on records of every kind: nothing but what was paid for may
+differ.
 
-What is public about a call: whether it raised, and what; what it warned of; the type of what it returned, and everything
+What is public about a call: whether it raised, and what; what it warned of; the type of what it
+returned, and everything
 in it but the noisy numbers; how often the simulator was called; what the ledger was charged.
 """
 
@@ -227,7 +229,9 @@ class Simulator:
 
 
 def accepts_everything(x, distance, **how):
-    "A threshold beyond every distance, or all simulations chosen: the accepts are the same for all records."
+    """A threshold beyond every distance, or all simulations chosen: the accepts are the same for
+    all records.
+    """
     simulator, ledger = Simulator(), Ledger(1e4)
     model = dpsbi.Model(dpsbi.Prior(m=stats.uniform(0, 5)), simulator)
     arguments = dict(count=5, epsilon=100.0, rng=np.random.default_rng(3), progress=True) | how

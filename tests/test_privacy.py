@@ -1,4 +1,6 @@
-"""What may leave the owner's side: records as numbers, the rehearsal, and a query's value without a word."""
+"""What may leave the owner's side: records as numbers, the rehearsal, and a query's value without a
+word.
+"""
 
 import warnings
 

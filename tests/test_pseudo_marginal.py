@@ -1,4 +1,6 @@
-"""The pseudo-marginal method: filters without bias, exact answers by either way, executors and checkpoints, possible resampling, bad input."""
+"""The pseudo-marginal method: filters without bias, exact answers by either way, executors and
+checkpoints, possible resampling, bad input.
+"""
 
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor

@@ -1,4 +1,6 @@
-"Linear regression and naive Bayes: sensitivities by search and brute force, simulators, and the exact posterior of the table."
+"""Linear regression and naive Bayes: sensitivities by search and brute force, simulators, and the
+exact posterior of the table.
+"""
 
 import pickle
 from itertools import product

@@ -1,4 +1,5 @@
-"""Every method in the same bad situations: each ends in one defined way, and nothing wrong is returned in silence.
+"""Every method in the same bad situations: each ends in one defined way, and nothing wrong is
+returned in silence.
 
 Statistical checks, all seeded, compare
 means at 5.5 standard errors (false-alarm rate 4e-8 each) and counts at six or more (2e-9).
@@ -122,7 +123,9 @@ CHECKPOINTED = [name for name in METHODS if name not in ("naive", "rnpe", "mcem"
 
 @dataclass
 class Hook:
-    "Counts calls in a file, across processes; at one of them raises, or (error None) kills its process."
+    """Counts calls in a file, across processes; at one of them raises, or (error None) kills its
+    process.
+    """
 
     path: object
     at: int = 0
@@ -234,12 +237,15 @@ def deadline():
 
 @pytest.fixture
 def clock(monkeypatch):
-    "Each look at the clock finds eleven seconds gone: what is saved every ten seconds is saved every time."
+    """Each look at the clock finds eleven seconds gone: what is saved every ten seconds is saved
+    every time.
+    """
     ticks = itertools.count(0, 11)
     monkeypatch.setattr("time.monotonic", lambda: next(ticks))
 
 
-# ---- 1. simulations that are not finite: left out, counted in info["failed"], said beyond one in a hundred
+# ---- 1. simulations that are not finite: left out, counted in info["failed"], said beyond one in a
+# hundred
 
 
 def failing(share, value):
@@ -404,7 +410,8 @@ def test_records_that_are_not_finite_count_as_zeros_without_a_word(mechanism, va
     assert len(ledger.history) == 1 and np.isfinite(released.s_dp).all()
 
 
-# ---- 2. and 6. a simulator raises, or kills a worker of the pool: the exception arrives as it was, and once mended the run resumes to the same result
+# ---- 2. and 6. a simulator raises, or kills a worker of the pool: the exception arrives as it was,
+# and once mended the run resumes to the same result
 
 
 class NoLicence(Exception):
@@ -591,7 +598,8 @@ def test_a_release_far_from_all_simulations_ends_with_an_error_or_a_warning(name
         assert finite(result) and re.search("extrapolation|R-hat|max_iterations", said)
 
 
-# ---- 5. one simulation has all the weight: said by a warning, or by ESS and Pareto k; the rest stays finite
+# ---- 5. one simulation has all the weight: said by a warning, or by ESS and Pareto k; the rest
+# stays finite
 
 WIDE = Model(PRIOR, lambda theta, rng: rng.normal(theta, 1, (len(theta), 4)))
 
@@ -682,7 +690,8 @@ def test_a_full_disk_stops_a_run_which_then_resumes(name, tmp_path, monkeypatch,
     assert same(whole, run(name, checkpoint=tmp_path / "c"))
 
 
-# ---- 8. a damaged, foreign or hostile file: ValueError that names it (OSError for a folder), and nothing in it is executed
+# ---- 8. a damaged, foreign or hostile file: ValueError that names it (OSError for a folder), and
+# nothing in it is executed
 
 
 @functools.cache
@@ -920,7 +929,9 @@ def test_a_whole_float_counts_as_that_number_or_is_refused(name):
 
 
 def confined(call, megabytes=1024, seconds=1):
-    "What comes of a call in a child process with so much more memory and time: its error in words, '' for none, None where it was killed."
+    """What comes of a call in a child process with so much more memory and time: its error in
+    words, '' for none, None where it was killed.
+    """
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
@@ -989,7 +1000,10 @@ def test_a_release_of_another_length_is_refused(name):
     release = Release([37.4, 20.0], Query(identity, 1), Laplace(5.0))
     with pytest.raises(
         ValueError,
-        match="compare with the 2 that were released|release's 2|must return values of shape|the context must have shape",
+        match=(
+            "compare with the 2 that were released|release's 2|must return values of shape|the "
+            "context must have shape"
+        ),
     ):
         result = run(name, release=release)
         result.posterior(
@@ -1033,7 +1047,9 @@ def test_a_density_without_a_bound_is_no_trouble(name):
 
 
 def another(name):
-    "Arguments of runs that differ in one thing (abcdp's simulations know of no release; a latent model has no prior apart)."
+    """Arguments of runs that differ in one thing (abcdp's simulations know of no release; a latent
+    model has no prior apart).
+    """
     usual = DEFAULTS.get(name, (RELEASE,))[0]
     release = (
         dict(simulations=320)

@@ -1,4 +1,6 @@
-"""The SIR epidemic: any parameters give possible trajectories, seeds and threads, bad input, the query, the published release."""
+"""The SIR epidemic: any parameters give possible trajectories, seeds and threads, bad input, the
+query, the published release.
+"""
 
 import pickle
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -210,7 +212,9 @@ def test_published_release_and_data():
 
 
 def test_a_real_release_through_the_query():
-    "Owner's side: counts, the vetted sampler and a ledger; at the price that the query and the mechanism say."
+    """Owner's side: counts, the vetted sampler and a ledger; at the price that the query and the
+    mechanism say.
+    """
     times = np.arange(14.0)
     query, ledger = sir.infection_counts_query(times), dpsbi.Ledger(20.0)
     for mechanism in (
@@ -261,7 +265,9 @@ def test_steps_from_any_state_are_possible(method, beta, gamma, population, gaps
 
 
 def test_a_step_follows_the_same_law_as_a_whole_trajectory():
-    "In four pieces or at one go, at two starts: Kolmogorov-Smirnov for S and I, together one false alarm in a million."
+    """In four pieces or at one go, at two starts: Kolmogorov-Smirnov for S and I, together one
+    false alarm in a million.
+    """
     for initial in (3, 400):
         model = sir.sir_state_space(5000, [6.0], initial=initial)
         state, theta = model.start(np.array([[1.2, 0.3]]), 6000, None), np.array([[1.2, 0.3]])

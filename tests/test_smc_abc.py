@@ -1,4 +1,6 @@
-"""Population Monte Carlo ABC: exact with the mechanism's density, its own target with a distance; it always ends."""
+"""Population Monte Carlo ABC: exact with the mechanism's density, its own target with a distance;
+it always ends.
+"""
 
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -68,7 +70,8 @@ def test_a_checkpoint_gives_the_result_again_and_no_other_run_may_have_it(kernel
     seed=st.integers(0, 10**6),
 )
 def test_the_mechanism_kernel_agrees_with_enumeration(s_dp, scale, shape, seed):
-    # 15 cases, two |z| <= 5.5 each: false-alarm rate 1.2e-6 for the set, if the weights' tail is light
+    # 15 cases, two |z| <= 5.5 each: false-alarm rate 1.2e-6 for the set, if the weights' tail is
+    # light
     release = dpsbi.Release([s_dp], counts.counting_query(), dpsbi.Laplace(scale))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # too few draws, where the release is far from the prior
@@ -128,7 +131,8 @@ def test_the_distance_kernel_needs_no_density():
     release = dpsbi.Release([37.4], counts.counting_query(), Secret())
     found = run(release, kernel="distance", tolerance=2.0, scale=1.0, draws=500, population=1000)
     assert found.info["tolerance"] == 2.0 and "log_evidence" not in found.info
-    # uniform noise of half-width 2 on top of Laplace's: the exact posterior given that, by enumeration
+    # uniform noise of half-width 2 on top of Laplace's: the exact posterior given that, by
+    # enumeration
     s = np.arange(200)
     share = stats.nbinom(25, 0.5).pmf(s) * (
         stats.laplace(s, 5).cdf(39.4) - stats.laplace(s, 5).cdf(35.4)

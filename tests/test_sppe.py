@@ -127,7 +127,9 @@ def test_temper_finds_the_power():
 
 
 def test_held_out_pairs_lie_where_training_goes(monkeypatch):
-    "A fold is small: by a power of its own, its contexts would come from far outside of what is trained."
+    """A fold is small: by a power of its own, its contexts would come from far outside of what is
+    trained.
+    """
     rng, pairs = np.random.default_rng(1), {}
     z = np.concatenate([rng.normal(0, 0.6, (4200, 1)), rng.normal(0, 30, (1800, 1))])[
         rng.permutation(6000)

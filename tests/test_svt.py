@@ -1,4 +1,6 @@
-"""The sparse vector technique: the claimed cost against exact output probabilities, broken variants, noise, refunds."""
+"""The sparse vector technique: the claimed cost against exact output probabilities, broken
+variants, noise, refunds.
+"""
 
 import itertools
 import math
@@ -278,7 +280,9 @@ def test_rounding_moves_no_distance_further_than_it_is_charged(sensitivity, plac
 
 
 def log_probability_on_grid(gaps, pattern, b1, b2):
-    "log Pr(pattern), exponential noise in whole steps, one threshold: the sum over every m. By hand, apart from the library."
+    """log Pr(pattern), exponential noise in whole steps, one threshold: the sum over every m. By
+    hand, apart from the library.
+    """
     rejected = [g for g, accept in zip(gaps, pattern) if not accept]
     top = min([0, *(g - 1 for g in rejected)])
     m = np.arange(top - int(45 * b1), top + 1)
@@ -459,7 +463,9 @@ def test_no_refund_where_delta_was_used():
 
 @pytest.mark.parametrize("resample", [False, True])
 def test_runs_follow_the_exact_pattern_probabilities(resample):
-    "Which of four comparisons are accepted, in 4,000 runs of the noise on the grid: false-alarm rate 1e-6 each."
+    """Which of four comparisons are accepted, in 4,000 runs of the noise on the grid: false-alarm
+    rate 1e-6 each.
+    """
     plan = SparseVector(1.0, 3, 1.0, 2.0, resample, "laplace")
     distances, source = np.array([0.0, 0.5, -0.5, 0.0]), Seeded(np.random.default_rng(7))
     patterns = [

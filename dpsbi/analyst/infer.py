@@ -134,7 +134,10 @@ def _apart(one: Posterior, other: Posterior) -> str:
     if z[j] <= stats.norm.isf(ALARM / 2 / z.size):
         return ""
     what = ("log evidence", *(f"mean of {name}" for name in one.names))[j]
-    return f"independent runs disagree: {what} {values[0][j]:.4g} ± {errors[0][j]:.2g} and {values[1][j]:.4g} ± {errors[1][j]:.2g}"
+    return (
+        f"independent runs disagree: {what} {values[0][j]:.4g} ± {errors[0][j]:.2g} and "
+        f"{values[1][j]:.4g} ± {errors[1][j]:.2g}"
+    )
 
 # %% ../../nbs/analyst/49_infer.ipynb #45aec4ab
 def _neural(release, model, limit, history, checkpoint, options, rng) -> Posterior:
@@ -175,7 +178,9 @@ def _neural(release, model, limit, history, checkpoint, options, rng) -> Posteri
 def _refined(
     release, model, neural, limit, history, checkpoint, options, rng
 ) -> tuple[Posterior, str]:
-    "The neural posterior with exact weights of fresh simulations, or as it is where they degenerate; and why it is not exact."
+    """The neural posterior with exact weights of fresh simulations, or as it is where they
+    degenerate; and why it is not exact.
+    """
     left = min(limit - _spent(history), MOST_REFINED)
     if left >= LEAST:
         try:
@@ -194,7 +199,10 @@ def _refined(
                 return (
                     refined,
                     doubts(refined)
-                    or "its weights are good, but one search alone found it, and no independent start confirms that nothing is missing",
+                    or (
+                        "its weights are good, but one search alone found it, and no independent "
+                        "start confirms that nothing is missing"
+                    ),
                 )
         except NoWeight as error:
             history.append(
@@ -210,7 +218,10 @@ def _refined(
     return neural, APPROXIMATE
 
 
-APPROXIMATE = "it is a neural approximation: no exact weight could be given to it, or too few simulations carry all of it"
+APPROXIMATE = (
+    "it is a neural approximation: no exact weight could be given to it, or too few "
+    "simulations carry all of it"
+)
 
 # %% ../../nbs/analyst/49_infer.ipynb #763fdc6a
 def infer(
@@ -226,14 +237,21 @@ def infer(
     progress: bool = True,
     checkpoint=None,
 ) -> Posterior:
-    """The posterior of the model's parameters given a release, by the cheapest engine that delivers.
+    """The posterior of the model's parameters given a release, by the cheapest engine that
+    delivers.
 
-    model: a simulator; or a model whose structure is known, as a `StateSpace` or `LatentRecords`, which has an engine of its own.
-    target_ess: effective draws wanted. max_simulations: of the simulator, in all, never exceeded; a path of a `StateSpace` and a data
-    set of `LatentRecords` count as one each. neural: more arguments of `sppe` (or, without a density, of `amortise`), should a network
-    be needed; device: of that network. checkpoint: a path; each stage keeps a file beside it, and a killed run resumes to the same
-    result. Returns a Posterior whose info holds exact (whether independent searches agree on it up to Monte Carlo error), reason (why
-    not), engine, simulations, and history, a line for each attempt. Warns when it is worth less than the target, or not exact. Raises
+    model: a simulator; or a model whose structure is known, as a `StateSpace` or `LatentRecords`,
+    which has an engine of its own.
+    target_ess: effective draws wanted. max_simulations: of the simulator, in all, never exceeded; a
+    path of a `StateSpace` and a data
+    set of `LatentRecords` count as one each. neural: more arguments of `sppe` (or, without a
+    density, of `amortise`), should a network
+    be needed; device: of that network. checkpoint: a path; each stage keeps a file beside it, and a
+    killed run resumes to the same
+    result. Returns a Posterior whose info holds exact (whether independent searches agree on it up
+    to Monte Carlo error), reason (why
+    not), engine, simulations, and history, a line for each attempt. Warns when it is worth less
+    than the target, or not exact. Raises
     ValueError for bad arguments, and where no engine finds anything.
     """
     check_release(release), check_generator(rng)
@@ -310,7 +328,8 @@ def _simulated(
     theta = found.resample(PROBED, probe).theta
     if ignores_rng(release, model, theta, probe):
         reason = (
-            "the simulator gives the same values for two generators: it does not take its randomness from rng; "
+            "the simulator gives the same values for two generators: it does not take its "
+            "randomness from rng; "
             "if it has none, say so: Model(prior, simulate, deterministic=True)"
         )
     return found, reason
@@ -321,18 +340,21 @@ def _result(posterior: Posterior, reason: str, history: list, target: float) -> 
     simulations, failed = _spent(history), sum(line["failed"] for line in history)
     if reason:
         more = (
-            " Check it by simulation-based calibration, or by a method that uses the model's structure"
+            " Check it by simulation-based calibration, or by a method that uses the model's "
+            "structure"
             if reason == APPROXIMATE
             else ""
         )
         warn(f"the result is not exact: {reason}, after {simulations:,} simulations.{more}")
     if failed > 0.01 * simulations:
         warn(
-            f"{failed:,} of {simulations:,} simulations were not finite, or could not have been released at all; they have weight zero"
+            f"{failed:,} of {simulations:,} simulations were not finite, or could not have been "
+            "released at all; they have weight zero"
         )
     if not posterior.approximate and posterior.ess < target:
         warn(
-            f"the result is worth {posterior.ess:.0f} draws, not {target:.0f}, after {simulations:,} simulations; allow more"
+            f"the result is worth {posterior.ess:.0f} draws, not {target:.0f}, after "
+            f"{simulations:,} simulations; allow more"
         )
     engines = [line["engine"] for line in history if line["engine"] != "probe of the simulator"]
     about = dict(
