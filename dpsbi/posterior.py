@@ -221,8 +221,8 @@ def _draws(theta: ArrayLike) -> np.ndarray:
     if not np.isfinite(theta).all():
         bad = np.flatnonzero(~np.isfinite(theta).all(axis=1))
         raise ValueError(
-            f"theta must be finite, but {bad.size} of {len(theta)} draws hold NaN or inf, the first "
-            f"draw {bad[0]}; leave them out, or mend the method that made them"
+            f"theta must be finite, but {bad.size} of {len(theta)} draws hold NaN or inf, the "
+            f"first draw {bad[0]}; leave them out, or mend the method that made them"
         )
     theta.setflags(write=False)
     return theta
