@@ -136,10 +136,11 @@ class Sum:
         "Why these entries cannot be paid together; None if they can."
         if any(e.cost.epsilon == math.inf for e in entries):
             return "it adds up ε and δ, and this cost states no ε at a δ: give delta"
-        over = sum(as_written(e.cost.epsilon) for e in entries) > as_written(self.epsilon) or sum(
-            as_written(e.cost.delta) for e in entries
-        ) > as_written(self.delta)
-        return "that is too little" if over else None
+        if sum(as_written(e.cost.epsilon) for e in entries) > as_written(self.epsilon):
+            return "that is too little"
+        if sum(as_written(e.cost.delta) for e in entries) > as_written(self.delta):
+            return "that is too little"
+        return None
 
 # %% ../nbs/02_accounting.ipynb #afe32ec2
 def _own_delta(losses: Iterable[Loss]) -> float:

@@ -230,9 +230,20 @@ def ignores_rng(
 def private_batch(
     model: Model, release: Release, theta: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Releases (B, r) simulated at theta (B, d), one for each row. NOT PRIVATE: seeded noise.
+    """Releases (B, r), one for each row of theta. NOT PRIVATE: seeded noise.
 
     NaN where the simulation failed.
+
+    Parameters
+    ----------
+    model : Model
+        What is simulated.
+    release : Release
+        Its query and its mechanism are used.
+    theta : array (B, d)
+        Where it is simulated.
+    rng : numpy.random.Generator
+        The simulator's, and the noise's.
     """
     s = query_values(model, release.query, theta, rng, released_width(release))
     bad = np.isnan(s).any(axis=1)

@@ -229,10 +229,7 @@ def _mechanism_of_version_1(state: dict) -> Mechanism:
     "The mechanism of an older file; ValueError unless its name leads to one."
     values = dict(state)
     name = values.pop("name")
-    if name in _OURS:
-        kinds = [_OURS[name]]
-    else:
-        kinds = [kind for kind in _all_mechanisms() if kind.__name__ == name]
+    kinds = [_OURS[name]] if name in _OURS else [k for k in _all_mechanisms() if k.__name__ == name]
     if len(kinds) != 1:
         found = "several have" if kinds else "none has"
         raise ValueError(
