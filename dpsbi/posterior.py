@@ -284,12 +284,12 @@ def rhat(chains: np.ndarray) -> np.ndarray:
         return np.full(chains.shape[2], np.nan)
     return np.array([arviz_library().rhat(each) for each in np.moveaxis(chains, 2, 0)], float)
 
-# %% ../nbs/05_posterior.ipynb #a5ced13b
+# %% ../nbs/05_posterior.ipynb #f0ffa866
 MIXED = 1.01  # the largest R-hat at which chains count as one
 # methods that never are exact
 APPROXIMATIONS = ("sppe", "sple", "rnpe", "neural posterior", "SMC-ABC, distance")
 
-
+# %% ../nbs/05_posterior.ipynb #a5ced13b
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
     """Weighted draws from a posterior.

@@ -17,7 +17,7 @@ import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -206,7 +206,8 @@ def identity(s: ArrayLike) -> np.ndarray:
 identity.takes_values = True  # x is a vector of values, and its first axis does not count records
 
 # %% ../nbs/00_privacy.ipynb #b9fb7ead
-def _finite_number(entry) -> float:
+def _finite_number(entry: Any) -> float:
+    "An entry as a float; 0 where it is no finite number."
     try:
         value = float(entry)
     except (TypeError, ValueError, OverflowError):
@@ -221,7 +222,7 @@ def hushed() -> Iterator[None]:
         warnings.simplefilter("ignore")
         yield
 
-
+# %% ../nbs/00_privacy.ipynb #0a097938
 def as_records(x: ArrayLike) -> np.ndarray:
     """Confidential records as floats, an entry that is no finite number as 0; costs nothing.
 

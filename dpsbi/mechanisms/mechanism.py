@@ -63,7 +63,7 @@ def sensitivity_in(query: Query, norm: str) -> float:
         return math.sqrt(query.dim) * query.sensitivity
     raise ValueError(wrong_norm(query, norm))
 
-
+# %% ../../nbs/mechanisms/01_mechanism.ipynb #b1166ff3
 def wrong_norm(query: Query, norm: str) -> str:
     "Why the query's sensitivity does not serve in this norm, and what to do."
     remedy = f"state norm={norm!r}" + (", or the query's dim" if query.norm == "l2" else "")
