@@ -15,7 +15,8 @@ _HOMES = {
     "privacy": "Query",
     "accounting": "Cost BudgetError Proof",
     "ledger": "Ledger",
-    "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace BinomialResponse RandomisedResponse SmoothLaplace SmoothGaussian Release release",
+    "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace BinomialResponse "
+    "RandomisedResponse SmoothLaplace SmoothGaussian Release release",
     "laplace_difference": "LaplaceDifference flip_probability",
     "posterior": "Posterior",
     "prior": "Prior",
@@ -46,13 +47,18 @@ _HOMES = {
     "checks.neighbours": "worst_neighbours",
     "checks.exact_loss": "exact_delta",
 }
-_MODULES = "privacy losses accounting ledger mechanisms laplace_difference posterior pictures prior running model rqmc distances mmd simulators owner analyst checks".split()
+
+# %% ../nbs/11_names.ipynb #177fc98f
+_MODULES = (
+    "privacy losses accounting ledger mechanisms laplace_difference posterior pictures prior "
+    "running model rqmc distances mmd simulators owner analyst checks"
+).split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME_OF)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     "Import a public name, or a module, when it is first used."
     if name in _HOME_OF:
         value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
@@ -63,5 +69,6 @@ def __getattr__(name: str):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
+    "All public names, the modules too."
     return sorted({*globals(), *__all__, *_MODULES})

@@ -9,10 +9,12 @@ __all__ = ['COMPOSITIONS', 'as_written', 'Cost', 'Sum', 'GaussianFilter', 'Renyi
 # %% ../nbs/02_accounting.ipynb #6c2d7b6b
 import math
 import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsbi.losses import (
     ORDERS,
@@ -37,15 +39,28 @@ def as_written(value: float) -> Fraction:
 class Cost:
     """What a release costs: (epsilon, delta), and what is known of its loss.
 
-    epsilon may be infinite where the loss says more (zCDP). Costs add up by basic composition,
-    `Cost(1) + Cost(2)`, and are compared by epsilon and delta. Raises ValueError for what is no cost.
+    Costs add up by basic composition, `Cost(1) + Cost(2)`, and are compared by epsilon and delta.
+
+    Parameters
+    ----------
+    epsilon : float
+        ε, at least 0; infinite where the loss says more (zCDP).
+    delta : float
+        δ, from 0 to 1.
+    loss : Loss, optional
+        What is known of the privacy loss; None: the point (ε, δ) alone.
+
+    Raises
+    ------
+    ValueError
+        For what is no cost.
     """
 
     epsilon: float
     delta: float = 0.0
     loss: Loss | None = field(default=None, compare=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.loss is None or self.epsilon != math.inf:
             object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon, zero=True))
         object.__setattr__(self, "delta", positive("delta", self.delta, zero=True))
@@ -83,10 +98,11 @@ class Cost:
 
 # %% ../nbs/02_accounting.ipynb #d40a4f80
 def _point(epsilon: float, delta: float) -> Loss:
+    "The loss of which (ε, δ) is all that is known."
     return ApproximateLoss(epsilon, delta) if delta > 0 else PureLoss(epsilon)
 
 
-def _sum(values) -> float:
+def _sum(values: Iterable[float]) -> float:
     "The exact sum of decimal numbers, as a float; inf if one is."
     values = list(values)
     if math.inf in values:
@@ -100,39 +116,50 @@ _ROUNDING = 1 + 1e-12  # of sums of floats, and of formulas in them
 
 @dataclass(frozen=True)
 class Sum:
-    "ε and δ add up, exactly."
+    """ε and δ add up, exactly.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget.
+    """
 
     epsilon: float
     delta: float
     name = "sum"
 
-    def spent(self, entries) -> Cost:
+    def spent(self, entries: Sequence["Entry"]) -> Cost:
+        "The total of these entries."
         return Cost(_sum(e.cost.epsilon for e in entries), _sum(e.cost.delta for e in entries))
 
-    def refusal(self, entries) -> str | None:
+    def refusal(self, entries: Sequence["Entry"]) -> str | None:
         "Why these entries cannot be paid together; None if they can."
         if any(e.cost.epsilon == math.inf for e in entries):
             return "it adds up ε and δ, and this cost states no ε at a δ: give delta"
-        over = sum(as_written(e.cost.epsilon) for e in entries) > as_written(self.epsilon) or sum(
-            as_written(e.cost.delta) for e in entries
-        ) > as_written(self.delta)
-        return "that is too little" if over else None
+        if sum(as_written(e.cost.epsilon) for e in entries) > as_written(self.epsilon):
+            return "that is too little"
+        if sum(as_written(e.cost.delta) for e in entries) > as_written(self.delta):
+            return "that is too little"
+        return None
 
 # %% ../nbs/02_accounting.ipynb #afe32ec2
-def _own_delta(losses) -> float:
+def _own_delta(losses: Iterable[Loss]) -> float:
     "The sum of what costs have of δ by themselves, as those by smooth sensitivity do."
     return math.fsum(getattr(loss, "delta_0", 0.0) for loss in losses)
 
 
-def _epsilon_sum(entries, reserve: float) -> float:
+def _epsilon_sum(entries: Sequence["Entry"], reserve: float) -> float:
     "The sum of ε, as settled; inf where a cost is neither pure nor has its δ in the reserve."
     costs = [e.cost for e in entries]
     if _own_delta(c.loss for c in costs) > reserve * _ROUNDING:
         return math.inf
-    bounded = lambda c: c.delta == 0 or isinstance(c.loss, ApproximateLoss)
+
+    def bounded(cost):
+        return cost.delta == 0 or isinstance(cost.loss, ApproximateLoss)
+
     return _sum(c.epsilon if bounded(c) else c.loss.epsilon(0.0) for c in costs)
 
-
+# %% ../nbs/02_accounting.ipynb #c29bf282
 @dataclass(frozen=True)
 class _Filter:
     "What filters at a δ share: costs whose ε sum up pass, and others as `total` says."
@@ -141,14 +168,16 @@ class _Filter:
     delta: float
     reserve = 0.0  # the part of δ for costs that have a δ of their own
 
-    def spent(self, entries) -> Cost:
+    def spent(self, entries: Sequence["Entry"]) -> Cost:
+        "The total of these entries."
         losses = [e.granted.loss for e in entries]
         summed, total = _epsilon_sum(entries, self.reserve), self.total(losses)
         if summed <= total:
             return Cost(summed, min(_own_delta(losses), 1.0))
         return Cost(min(total, 1e300), self.delta)
 
-    def refusal(self, entries) -> str | None:
+    def refusal(self, entries: Sequence["Entry"]) -> str | None:
+        "Why these entries cannot be paid together; None if they can."
         if _epsilon_sum(entries, self.reserve) <= self.epsilon:
             return None
         total = self.total([e.granted.loss for e in entries])
@@ -159,7 +188,13 @@ class _Filter:
 # %% ../nbs/02_accounting.ipynb #b9a9b20f
 @dataclass(frozen=True)
 class GaussianFilter(_Filter):
-    "μ² adds up (Smith, Thakurta 2022)."
+    """μ² adds up (Smith, Thakurta 2022).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget.
+    """
 
     name = "gaussian"
     unknown = (
@@ -167,26 +202,40 @@ class GaussianFilter(_Filter):
         "composition='renyi' or 'sum'"
     )
 
-    def total(self, losses) -> float:
+    def total(self, losses: Sequence[Loss]) -> float:
+        "ε of these losses together, at the δ of the budget."
         mu = math.sqrt(math.fsum(loss.mu**2 for loss in losses))
         if mu == 0 or not math.isfinite(mu):
             return mu
         return gaussian_epsilon(self.delta, mu / math.sqrt(_ROUNDING))
 
-
+# %% ../nbs/02_accounting.ipynb #355759a2
 @dataclass(frozen=True)
 class RenyiFilter(_Filter):
-    "Rényi divergences of one order add up; half of δ is for costs with a δ of their own."
+    """Rényi divergences of one order add up; half of δ is for costs with a δ of their own.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget.
+    order : float
+        The order α, above 1.
+    """
 
     order: float = 2.0
     name = "renyi"
-    reserve = property(lambda self: self.delta / 2)
     unknown = (
         "it adds up Rényi divergences, and half of δ for costs that have a δ of their own; "
         "this cost needs more: open the ledger with composition='sum'"
     )
 
-    def total(self, losses) -> float:
+    @property
+    def reserve(self) -> float:
+        "The part of δ for costs that have a δ of their own."
+        return self.delta / 2
+
+    def total(self, losses: Sequence[Loss]) -> float:
+        "ε of these losses together, at the δ of the budget."
         if _own_delta(losses) > self.reserve * _ROUNDING:
             return math.inf
         if not losses:
@@ -203,7 +252,7 @@ class RenyiFilter(_Filter):
         return cls(epsilon, delta, float(ORDERS[int(np.argmax(repeats))]))
 
 
-def divergence(loss: Loss, order) -> np.ndarray:
+def divergence(loss: Loss, order: ArrayLike) -> np.ndarray:
     "D_α; of a loss with a δ of its own, that of the rest."
     if isinstance(loss, ApproximateLoss):
         return PureLoss(loss.epsilon_0).renyi(order)
@@ -212,13 +261,24 @@ def divergence(loss: Loss, order) -> np.ndarray:
 # %% ../nbs/02_accounting.ipynb #204e6fd2
 @dataclass(frozen=True)
 class Planned(_Filter):
-    "The exact loss of all costs together; valid only if all were fixed before the first answer."
+    """The exact loss of all costs together; valid only if all were fixed before the first answer.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget.
+    """
 
     name = "planned"
-    reserve = property(lambda self: self.delta)
     unknown = "no bound is known for these costs together"
 
-    def total(self, losses) -> float:
+    @property
+    def reserve(self) -> float:
+        "The part of δ for costs that have a δ of their own: all of it."
+        return self.delta
+
+    def total(self, losses: Sequence[Loss]) -> float:
+        "ε of these losses together, at the δ of the budget."
         if not losses:
             return 0.0
         together = composed(losses)
@@ -226,21 +286,30 @@ class Planned(_Filter):
         spare = self.delta - math.fsum(loss.delta_0 for loss in own)
         bounds = [together.epsilon(self.delta)]
         if own and spare > 0:
-            bounds.append(renyi_epsilon(sum(divergence(loss, ORDERS) for loss in losses), spare))
+            divergences = sum(divergence(loss, ORDERS) for loss in losses)
+            bounds.append(renyi_epsilon(divergences, spare))
         return min(bounds)
 
-
+# %% ../nbs/02_accounting.ipynb #14d3528c
 @dataclass(frozen=True)
 class ZCDPFilter:
-    "ρ adds up."
+    """ρ adds up.
+
+    Parameters
+    ----------
+    rho : float
+        The budget.
+    """
 
     rho: float
     name = "zcdp"
 
-    def spent(self, entries) -> Cost:
+    def spent(self, entries: Sequence["Entry"]) -> Cost:
+        "The total of these entries."
         return Cost.of(ZCDPLoss(_sum(e.granted.loss.rho for e in entries)))
 
-    def refusal(self, entries) -> str | None:
+    def refusal(self, entries: Sequence["Entry"]) -> str | None:
+        "Why these entries cannot be paid together; None if they can."
         rhos = [e.granted.loss.rho for e in entries]
         if math.inf in rhos:
             return "it adds up ρ, and none is known of this cost: it needs a ledger of (ε, δ)"
@@ -264,14 +333,23 @@ class Proof:
         "What was used, for this output."
         raise NotImplementedError
 
-
+# %% ../nbs/02_accounting.ipynb #ef4ca425
 @dataclass(frozen=True)
 class Entry:
     """One line of a ledger's history.
 
-    cost: what is charged when ε adds up, lowered by settling. label: what it was paid for.
-    neighbours, unit: under which notion of neighbours. granted: what was paid beforehand, and
-    stays charged by every other composition. key: its name in the file.
+    Parameters
+    ----------
+    cost : Cost
+        What is charged when ε adds up, lowered by settling.
+    label : str
+        What it was paid for.
+    neighbours, unit : str, optional
+        Under which notion of neighbours, as in Query.
+    granted : Cost, optional
+        What was paid beforehand, and stays charged by every other composition; None: the cost.
+    key : str
+        Its name in the file.
     """
 
     cost: Cost

@@ -9,6 +9,7 @@ __all__ = ['LaplaceDifference', 'flip_probability']
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 # %% ../nbs/04_laplace_difference.ipynb #912072f8
 def _in_large_units(b1, b2):
@@ -56,8 +57,8 @@ def _density(a, b1, b2):
         return half * (1 + _decayed(t, k)) * 0.5 / (1 + r) / l * half
 
 # %% ../nbs/04_laplace_difference.ipynb #aad8951d
-def _scale(name: str, value) -> np.ndarray:
-    "`value` as floats that are finite and positive (and not subnormal), else a ValueError naming it."
+def _scale(name: str, value: ArrayLike) -> np.ndarray:
+    "`value` as finite, positive floats (and not subnormal ones), else a ValueError naming it."
     value = np.asarray(value, float)
     if not np.all((value >= np.finfo(float).tiny) & (value < np.inf)):
         raise ValueError(
@@ -67,7 +68,7 @@ def _scale(name: str, value) -> np.ndarray:
     return value
 
 
-def _probability(u) -> np.ndarray:
+def _probability(u: ArrayLike) -> np.ndarray:
     "`u` as floats in [0, 1], else a ValueError."
     u = np.asarray(u, float)
     if not np.all((u >= 0) & (u <= 1)):
@@ -96,9 +97,21 @@ def _tail_inverse(p, b1, b2):
 class LaplaceDifference:
     """The law of Z = m - ν: Laplace threshold noise less independent Laplace query noise.
 
-    b_threshold, b_query: the two scales, any positive numbers (ValueError otherwise); the paper has (b, 2b).
     All methods take arrays of any shape and return the same shape, in the units of the scales.
-    Source: ABCDP (Park, Vinaroz, Jitkrittum 2021), Lemma 4.2, for general scales and without cancellation.
+
+    Parameters
+    ----------
+    b_threshold, b_query : float
+        The two scales, any positive numbers; the paper has (b, 2b).
+
+    Raises
+    ------
+    ValueError
+        For scales that are not positive.
+
+    References
+    ----------
+    ABCDP (Park, Vinaroz, Jitkrittum 2021), Lemma 4.2, for general scales and without cancellation.
     """
 
     b_threshold: float
@@ -109,59 +122,75 @@ class LaplaceDifference:
             object.__setattr__(self, name, float(_scale(name, getattr(self, name))))
 
     @property
-    def _scales(self):
+    def _scales(self) -> tuple[float, float]:
         return self.b_threshold, self.b_query
 
-    def pdf(self, z) -> np.ndarray:
+    def pdf(self, z: ArrayLike) -> np.ndarray:
         "Density at z; eq. (9) for the scales (b, 2b)."
         return _density(np.abs(z), *self._scales)
 
-    def sf(self, z) -> np.ndarray:
+    def sf(self, z: ArrayLike) -> np.ndarray:
         "Pr(Z > z), to full relative precision in the upper tail."
         g = _tail(np.abs(z), *self._scales)
         return np.where(np.less(z, 0), 1 - g, g)
 
-    def cdf(self, z) -> np.ndarray:
+    def cdf(self, z: ArrayLike) -> np.ndarray:
         "Pr(Z <= z), to full relative precision in the lower tail."
         return self.sf(np.negative(z))
 
-    def logsf(self, z) -> np.ndarray:
+    def logsf(self, z: ArrayLike) -> np.ndarray:
         "log Pr(Z > z), finite wherever z is."
-        return np.where(
-            np.less(z, 0),
-            np.log1p(-_tail(np.abs(z), *self._scales)),
-            _log_tail(np.abs(z), *self._scales),
-        )
+        a = np.abs(z)
+        below = np.log1p(-_tail(a, *self._scales))
+        return np.where(np.less(z, 0), below, _log_tail(a, *self._scales))
 
-    def isf(self, p) -> np.ndarray:
+    def isf(self, p: ArrayLike) -> np.ndarray:
         "The z with Pr(Z > z) = p, for p in [0, 1] (ValueError otherwise)."
         p = _probability(p)
         return np.where(p > 0.5, -1.0, 1.0) * _tail_inverse(np.minimum(p, 1 - p), *self._scales)
 
-    def ppf(self, u) -> np.ndarray:
+    def ppf(self, u: ArrayLike) -> np.ndarray:
         "The z with Pr(Z <= z) = u, for u in [0, 1] (ValueError otherwise)."
         return 0.0 - self.isf(u)
 
-    def sample(self, size, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, size: int | tuple[int, ...] | None, rng: np.random.Generator) -> np.ndarray:
         "Draws of this shape. NOT PRIVATE: seeded floating-point noise, for simulations only."
-        return rng.laplace(scale=self.b_threshold, size=size) - rng.laplace(
-            scale=self.b_query, size=size
-        )
+        threshold = rng.laplace(scale=self.b_threshold, size=size)
+        return threshold - rng.laplace(scale=self.b_query, size=size)
 
 # %% ../nbs/04_laplace_difference.ipynb #ccc10b0a
-def flip_probability(gap, b_threshold, b_query) -> np.ndarray:
+def flip_probability(gap: ArrayLike, b_threshold: ArrayLike, b_query: ArrayLike) -> np.ndarray:
     """The probability that noise turns one comparison round: Pr(Z > |gap|).
 
-    gap: distance less threshold, ρ - ε_abc, of either sign. b_threshold, b_query: noise scales. All three broadcast,
-    in one unit; the result has their common shape. Raises ValueError for a NaN gap and for scales that are not positive.
+    It is a marginal statement about ONE comparison under a freshly drawn threshold. It is not the
+    flip rate of a whole run: with resampling it fails after the first step, it fails for the steps
+    that a stop at c lets through, and flips under one threshold are dependent.
 
-    It is a marginal statement about ONE comparison under a freshly drawn threshold. It is not the flip rate of a whole
-    run: with resampling it fails after the first step, it fails for the steps that a stop at c lets through, and flips
-    under one threshold are dependent. Source: ABCDP, Proposition 4.2, for general scales.
+    Parameters
+    ----------
+    gap : array
+        Distance less threshold, ρ - ε_abc, of either sign.
+    b_threshold, b_query : array
+        Noise scales, in the unit of the gap. All three broadcast.
+
+    Returns
+    -------
+    array
+        Of their common shape.
+
+    Raises
+    ------
+    ValueError
+        For a NaN gap, and for scales that are not positive.
+
+    References
+    ----------
+    ABCDP, Proposition 4.2, for general scales.
     """
     gap = np.asarray(gap, float)
     if np.isnan(gap).any():
         raise ValueError(
-            "a gap is NaN; define the distance where it is 0/0 before comparing it, or the privacy proof breaks too"
+            "a gap is NaN; define the distance where it is 0/0 before comparing it, or the "
+            "privacy proof breaks too"
         )
     return _tail(np.abs(gap), _scale("b_threshold", b_threshold), _scale("b_query", b_query))

@@ -9,6 +9,7 @@ __all__ = ['say', 'Ledger']
 import json
 import math
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -54,7 +55,7 @@ class _Book:
             self._file_lock = FileLock(f"{self.path}.lock", poll_interval=0.005)
 
     @contextmanager
-    def held(self):
+    def held(self) -> Iterator["_Book"]:
         "Alone with the book, as it now is."
         with self._lock, self._file_lock:
             if self.path is not None:
@@ -91,7 +92,8 @@ _LOSSES = {
 }
 
 
-def _loss_state(loss: Loss):
+def _loss_state(loss: Loss) -> dict | list:
+    "A loss as plain JSON."
     if isinstance(loss, ComposedLoss):
         return [[_loss_state(part), times] for part, times in loss.parts]
     if type(loss) not in _LOSSES.values():
@@ -99,36 +101,41 @@ def _loss_state(loss: Loss):
     return dict(kind=type(loss).__name__, **asdict(loss))
 
 
-def _loss(state) -> Loss:
+def _loss(state: dict | list) -> Loss:
+    "What `_loss_state` described."
     if isinstance(state, list):
         return ComposedLoss(tuple((_loss(part), int(times)) for part, times in state))
     state = dict(state)
     return _LOSSES[state.pop("kind")](**state)
 
-
-def _cost_state(cost: Cost):
+# %% ../nbs/03_ledger.ipynb #540570d4
+def _cost_state(cost: Cost) -> dict:
+    "A cost as plain JSON; an infinite ε is null."
     epsilon = cost.epsilon if math.isfinite(cost.epsilon) else None
     return dict(epsilon=epsilon, delta=cost.delta, loss=_loss_state(cost.loss))
 
 
-def _cost(state) -> Cost:
+def _cost(state: dict) -> Cost:
+    "What `_cost_state` described."
     epsilon = math.inf if state["epsilon"] is None else state["epsilon"]
     return Cost(epsilon, state["delta"], _loss(state["loss"]) if "loss" in state else None)
 
 # %% ../nbs/03_ledger.ipynb #e5c0f9df
+def _entry_state(entry: Entry) -> dict:
+    "An entry as plain JSON."
+    return dict(
+        cost=_cost_state(entry.cost),
+        granted=_cost_state(entry.granted),
+        label=entry.label,
+        neighbours=entry.neighbours,
+        unit=entry.unit,
+        key=entry.key,
+    )
+
+
 def _encode(budget, rule, entries) -> bytes:
+    "The bytes of a ledger's file."
     epsilon, delta, rho = budget
-    history = [
-        dict(
-            cost=_cost_state(e.cost),
-            granted=_cost_state(e.granted),
-            label=e.label,
-            neighbours=e.neighbours,
-            unit=e.unit,
-            key=e.key,
-        )
-        for e in entries
-    ]
     state = dict(
         format="dpsbi.Ledger",
         version=2,
@@ -137,12 +144,13 @@ def _encode(budget, rule, entries) -> bytes:
         rho=rho,
         composition=rule.name,
         order=getattr(rule, "order", None),
-        history=history,
+        history=[_entry_state(entry) for entry in entries],
     )
     return json.dumps(state, indent=1, allow_nan=False).encode()
 
-
-def _entry(state) -> Entry:
+# %% ../nbs/03_ledger.ipynb #ledger-entry
+def _entry(state: dict) -> Entry:
+    "What `_entry_state` described, also in files of version 1."
     if "cost" not in state:  # version 1
         state = dict(cost=dict(epsilon=state["epsilon"], delta=state["delta"]), **state)
     granted = _cost(state["granted"]) if "granted" in state else None
@@ -151,9 +159,9 @@ def _entry(state) -> Entry:
         _cost(state["cost"]), state["label"], state["neighbours"], state["unit"], granted, key
     )
 
-
+# %% ../nbs/03_ledger.ipynb #ledger-decode
 def _decode(path, budget, rule):
-    "The rule and the entries in a file; ValueError for another budget or composition, or no ledger."
+    "The rule and the entries in a file; ValueError for another budget or rule, or no ledger."
     data = path.read_bytes()
     try:
         state = json.loads(data)
@@ -170,9 +178,9 @@ def _decode(path, budget, rule):
             f"({type(error).__name__}: {error}); it was left as it is"
         ) from error
     if held != budget:
+        theirs, ours = say(_budget(held)), say(_budget(budget))
         raise ValueError(
-            f"{path} holds a budget of {say(_budget(held))}, not "
-            f"{say(_budget(budget))}; open it with its own budget"
+            f"{path} holds a budget of {theirs}, not {ours}; open it with its own budget"
         )
     if rule is not None and rule.name != found.name:
         raise ValueError(
@@ -183,18 +191,21 @@ def _decode(path, budget, rule):
 
 # %% ../nbs/03_ledger.ipynb #ad5e383b
 def _budget(budget) -> Cost:
+    "All that may be spent, of (epsilon, delta, rho)."
     epsilon, delta, rho = budget
     return Cost(epsilon, delta) if rho is None else Cost.of(ZCDPLoss(rho))
 
 
 def _rule(budget, composition: str, order: float | None = None):
+    "The rule of this name, at this budget."
     epsilon, delta, rho = budget
     if composition == "renyi":
         positive("order - 1", order - 1)
         return RenyiFilter(epsilon, delta, order)
     if composition == "zcdp":
         return ZCDPFilter(rho)
-    return {kind.name: kind for kind in (Sum, GaussianFilter, Planned)}[composition](epsilon, delta)
+    kinds = {kind.name: kind for kind in (Sum, GaussianFilter, Planned)}
+    return kinds[composition](epsilon, delta)
 
 
 def _opening_rule(budget, composition: str | None):
@@ -206,7 +217,7 @@ def _opening_rule(budget, composition: str | None):
         return _rule(budget, "sum")
     return _rule(budget, composition) if composition not in (None, "renyi") else None
 
-
+# %% ../nbs/03_ledger.ipynb #6ef5cdb0
 def _first_rule(budget, composition: str | None, cost: Cost):
     "The rule for a ledger whose first cost this is: a composing one if it can pay, else the sum."
     epsilon, delta, _ = budget
@@ -228,13 +239,26 @@ def say(cost: Cost) -> str:
 
 # %% ../nbs/03_ledger.ipynb #da0b7d52
 class Ledger:
-    """The privacy budget of one set of records; refuses, before any record is read, what it cannot pay.
+    """The privacy budget of one set of records; it refuses what it cannot pay before any is read.
 
-    epsilon, delta: the budget; or rho, of zero-concentrated privacy. composition: how costs add up,
-    one of COMPOSITIONS; by default decided by the first spending ("sum" where delta is 0).
-    "planned" is a promise that no cost depends on an answer. path: keep the ledger in this file; an
-    existing one is continued. Safe to share between threads and, with a path, between processes.
-    Raises ValueError for a budget that makes no sense, or a file that holds another one.
+    Safe to share between threads and, with a path, between processes.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget; instead of it:
+    rho : float
+        The budget, of zero-concentrated privacy.
+    composition : str, optional
+        How costs add up, one of COMPOSITIONS; by default decided by the first spending ("sum"
+        where delta is 0). "planned" is a promise that no cost depends on an answer.
+    path : path, optional
+        Keep the ledger in this file; an existing one is continued.
+
+    Raises
+    ------
+    ValueError
+        For a budget that makes no sense, or a file that holds another one.
     """
 
     def __init__(
@@ -244,7 +268,7 @@ class Ledger:
         *,
         rho: float | None = None,
         composition: str | None = None,
-        path=None,
+        path: str | Path | None = None,
     ):
         budget = _checked(epsilon, delta, rho, composition)
         self._asked = composition
@@ -253,7 +277,8 @@ class Ledger:
             pass  # refuses a broken file at once
 
     @property
-    def path(self):
+    def path(self) -> Path | None:
+        "The file, absolute; None for a ledger in memory."
         return self._book.path
 
     @property
@@ -301,8 +326,26 @@ class Ledger:
     ) -> Entry:
         """Pay `cost`, or raise BudgetError and pay nothing. Call it before reading any record.
 
-        label: what it was spent on. neighbours, unit: as in Query; all entries of a ledger must
-        agree. Returns the entry, with which `settle` can give back what a run did not need.
+        Parameters
+        ----------
+        cost : Cost
+            What is to be paid.
+        label : str
+            What it is spent on.
+        neighbours, unit : str, optional
+            As in Query; all entries of a ledger must agree.
+
+        Returns
+        -------
+        Entry
+            With it `settle` can give back what a run did not need.
+
+        Raises
+        ------
+        BudgetError
+            Where the rest is not enough.
+        ValueError
+            For other neighbours, or another unit, than the ledger's.
         """
         with self._book.held() as book:
             _refuse_mixture(book.entries, "neighbours", neighbours)
@@ -322,8 +365,26 @@ class Ledger:
     def settle(self, entry: Entry, proof: Proof) -> Entry:
         """Lower what `entry` is charged to what its run proved to have used.
 
-        A run that is killed before it settles has paid in full. Raises TypeError for anything but
-        a Proof, ValueError if it is not of this entry, or the entry is not in the history.
+        A run that is killed before it settles has paid in full.
+
+        Parameters
+        ----------
+        entry : Entry
+            As `spend` returned it.
+        proof : Proof
+            As the run returned it.
+
+        Returns
+        -------
+        Entry
+            The entry as it now stands.
+
+        Raises
+        ------
+        TypeError
+            For anything but a Proof.
+        ValueError
+            If the proof is not of this entry, or the entry is not in the history.
         """
         if not isinstance(proof, Proof):
             raise TypeError(
@@ -341,14 +402,16 @@ class Ledger:
                     f"{say(proof.granted)} and used {say(proof.used)} is not its run"
                 )
             settled = replace(entry, cost=proof.used)
-            book.write([settled if e == entry else e for e in book.entries], book.rule)
+            entries = [settled if e == entry else e for e in book.entries]
+            book.write(entries, book.rule)
             return settled
 
     def __repr__(self):
         entries, how = self.history, self.composition
         left = f", {say(self.remaining)} remains" if how in ("sum", "zcdp", None) else ""
         how = f"; composition {how!r}" if how else ""
-        return f"Ledger({say(self.budget)}; spent {say(self.spent)} in {len(entries)} releases{left}{how})"
+        spent = f"spent {say(self.spent)} in {len(entries)} releases"
+        return f"Ledger({say(self.budget)}; {spent}{left}{how})"
 
 # %% ../nbs/03_ledger.ipynb #8120bfb8
 def _checked(epsilon, delta, rho, composition):
@@ -368,7 +431,7 @@ def _checked(epsilon, delta, rho, composition):
         raise ValueError(f"composition {composition!r} needs a delta: without one only ε adds up")
     return positive("epsilon", epsilon), delta, None
 
-
+# %% ../nbs/03_ledger.ipynb #597c7e03
 def _refuse_mixture(entries, what: str, value: str | None) -> None:
     "Privacy means something only under one notion of neighbours and one unit."
     held = [getattr(e, what) for e in entries if getattr(e, what) is not None]

@@ -6,29 +6,37 @@
 __all__ = ['MARKS', 'COLOURS', 'INK', 'smooth', 'heights', 'corner']
 
 # %% ../nbs/06_pictures.ipynb #fb05cc4b
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .posterior import Posterior, weighted_quantile
 
 # %% ../nbs/06_pictures.ipynb #4068886a
-MARKS = np.array(
-    [0, 0.005, 0.025, 0.25, 0.75, 0.975, 0.995, 1]
-)  # the quantiles that a picture needs, found once
+# the quantiles that a picture needs, found once
+MARKS = np.array([0, 0.005, 0.025, 0.25, 0.75, 0.975, 0.995, 1])
 
 
 def _window(marks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "Ends (d,), (d,) of the grid: the range of the draws that count, but at most a fifth of their central 99 % range beyond that."
+    """Ends (d,), (d,) of the grid: the range of the draws that count.
+
+    But at most a fifth of their central 99 % range beyond that.
+    """
     lowest, low, high, highest = marks[[0, 1, -2, -1]]
     margin = (high - low) / 5
     low, high = np.maximum(lowest, low - margin), np.minimum(highest, high + margin)
-    pad = np.where(
-        high > low, 0.0, 0.1 * np.maximum(np.abs(low), 1)
-    )  # a parameter that does not vary: a spike
+    # a parameter that does not vary: a spike
+    pad = np.where(high > low, 0.0, 0.1 * np.maximum(np.abs(low), 1))
     return low - pad, high + pad
 
-
+# %% ../nbs/06_pictures.ipynb #66c10334
 def _bin(theta: np.ndarray, weights: np.ndarray, low, high, size: int) -> np.ndarray:
-    "Linear binning: each draw (n, k) shares its weight among the 2^k nearest points of a grid (size, ..., size)."
+    """Linear binning on a grid (size, ..., size) of k axes.
+
+    Each draw (n, k) shares its weight among the 2^k nearest points.
+    """
     index, parts = 0, {0: weights}  # parts: offset in the flat grid -> the weights that go there
     for column, a, b in zip(theta.T, low, high):
         place = (column - a) / (b - a) * (size - 1)
@@ -36,19 +44,21 @@ def _bin(theta: np.ndarray, weights: np.ndarray, low, high, size: int) -> np.nda
         index, right = index * size + left, place - left
         inside = (place >= 0) & (place <= size - 1)
         shares = ((0, (1 - right) * inside), (1, right * inside))
-        parts = {
-            offset * size + side: part * share
-            for offset, part in parts.items()
-            for side, share in shares
-        }
-    grid = sum(
-        np.bincount(index + offset, part, size ** theta.shape[1]) for offset, part in parts.items()
-    )
-    return grid.reshape((size,) * theta.shape[1])
+        finer = {}
+        for offset, part in parts.items():
+            for side, share in shares:
+                finer[offset * size + side] = part * share
+        parts = finer
+    k = theta.shape[1]
+    grid = sum(np.bincount(index + offset, part, size**k) for offset, part in parts.items())
+    return grid.reshape((size,) * k)
 
 # %% ../nbs/06_pictures.ipynb #93c238c0
 def _kernel(theta, weights, ess: float, step: np.ndarray, marks: np.ndarray) -> np.ndarray:
-    "The smoothing kernel on a grid of this step (k,): Silverman's width for ESS draws, their covariance, half a step at least."
+    """The smoothing kernel on a grid of this step (k,).
+
+    Silverman's width for ESS draws, their covariance, half a step at least.
+    """
     k = theta.shape[1]
     centred = theta - weights @ theta
     covariance = (weights[:, None] * centred).T @ centred
@@ -58,18 +68,37 @@ def _kernel(theta, weights, ess: float, step: np.ndarray, marks: np.ndarray) -> 
     width = (4 / (k + 2) / ess) ** (1 / (k + 4))
     covariance = width**2 * covariance * np.outer(shrink, shrink) + np.diag((step / 2) ** 2)
     reach = np.ceil(4 * np.sqrt(np.diag(covariance)) / step).astype(int)
-    offsets = np.stack(
-        np.meshgrid(*[np.arange(-m, m + 1) * s for m, s in zip(reach, step)], indexing="ij"),
-        axis=-1,
-    )
+    axes = [np.arange(-m, m + 1) * s for m, s in zip(reach, step)]
+    offsets = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     kernel = np.exp(-0.5 * np.einsum("...i,ij,...j", offsets, np.linalg.inv(covariance), offsets))
     return kernel / kernel.sum()
 
 # %% ../nbs/06_pictures.ipynb #d60a335b
 def smooth(
-    theta: np.ndarray, weights: np.ndarray, ess: float, size: int, marks=None
+    theta: np.ndarray, weights: np.ndarray, ess: float, size: int, marks: np.ndarray | None = None
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    "A density estimate of draws (n, k), k = 1 or 2: the k axes of a grid, and the density on it, with integral one."
+    """A density estimate of one or two columns of draws, on a grid.
+
+    Parameters
+    ----------
+    theta : array (n, k)
+        The draws, k = 1 or 2.
+    weights : array (n,)
+        Their weights, which sum to one.
+    ess : float
+        So many equally weighted draws are they worth.
+    size : int
+        Points of each axis.
+    marks : array, optional
+        The quantiles at `MARKS`, where they are known.
+
+    Returns
+    -------
+    axes : list of k arrays (size,)
+        The grid.
+    density : array (size,) or (size, size)
+        With integral one.
+    """
     from scipy.signal import fftconvolve  # slow to import, and needed for pictures only
 
     marks = weighted_quantile(theta, weights, MARKS) if marks is None else marks
@@ -85,13 +114,20 @@ def smooth(
     return axes, density / mass
 
 # %% ../nbs/06_pictures.ipynb #6e8498a6
-def heights(density: np.ndarray, shares) -> np.ndarray:
-    "The heights above which regions of highest density hold these shares, lowest first; `density` on an equally spaced grid."
+def heights(density: np.ndarray, shares: Iterable[float]) -> np.ndarray:
+    """The heights above which regions of highest density hold these shares, lowest first.
+
+    Parameters
+    ----------
+    density : array
+        On an equally spaced grid.
+    shares : sequence of float
+        Each between 0 and 1.
+    """
     falling = np.sort(density, axis=None)[::-1]
     held = np.cumsum(falling) / falling.sum()
-    return np.unique(
-        [falling[min(np.searchsorted(held, share), falling.size - 1)] for share in shares]
-    )
+    last = falling.size - 1
+    return np.unique([falling[min(np.searchsorted(held, share), last)] for share in shares])
 
 # %% ../nbs/06_pictures.ipynb #3cadd6dc
 COLOURS = ("#2b5c8a", "#d1682a", "#3f8f6b", "#8b5a9b", "#b8922c", "#7a7a7a")
@@ -102,22 +138,25 @@ def _truth(truth, names) -> np.ndarray:
     "True values (d,), NaN where unknown, from a number, an array, or a dict by name."
     if isinstance(truth, dict):
         if not set(truth) <= set(names):
-            raise ValueError(
-                f"truth names {sorted(set(truth) - set(names))}, but the parameters are {list(names)}"
-            )
+            unknown = sorted(set(truth) - set(names))
+            raise ValueError(f"truth names {unknown}, but the parameters are {list(names)}")
         return np.array([truth.get(name, np.nan) for name in names], float)
-    values = (
-        np.full(len(names), np.nan) if truth is None else np.atleast_1d(np.asarray(truth, float))
-    )
+    if truth is None:
+        return np.full(len(names), np.nan)
+    values = np.atleast_1d(np.asarray(truth, float))
     if values.shape != (len(names),):
         raise ValueError(
-            f"truth must hold {len(names)} values, for {list(names)}, but it has shape {values.shape}"
+            f"truth must hold {len(names)} values, for {list(names)}, but it has shape "
+            f"{values.shape}"
         )
     return values
 
 # %% ../nbs/06_pictures.ipynb #216c874c
 def _cloud(other, names) -> tuple:
-    "What is drawn of a posterior: the draws that count, columns by these names (else as they come), weights, ESS, marks."
+    """What is drawn of a posterior: the draws that count, their weights, ESS and marks.
+
+    The columns are in the order of these names; where the names differ, as they come.
+    """
     if not isinstance(other, Posterior):
         raise TypeError(f"others must be posteriors, not {type(other).__name__}")
     if other.dim != len(names):
@@ -128,12 +167,9 @@ def _cloud(other, names) -> tuple:
     if set(other.names) == set(names):
         theta = theta[:, [other.names.index(name) for name in names]]
     weights = None if other.log_weights is None else other.weights[counts]
-    return (
-        theta[counts],
-        other.weights[counts],
-        other.ess,
-        weighted_quantile(theta[counts], weights, MARKS),
-    )
+    theta = theta[counts]
+    marks = weighted_quantile(theta, weights, MARKS)
+    return theta, other.weights[counts], other.ess, marks
 
 # %% ../nbs/06_pictures.ipynb #d7cd0d6a
 def _curve(ax, cloud, j, colour, first):
@@ -144,35 +180,20 @@ def _curve(ax, cloud, j, colour, first):
     ax.plot(x, f, color=colour, lw=1.9 if first else 1.4, zorder=3 if first else 2)
     ax.fill_between(x, f, color=colour, alpha=0.10 if first else 0.05, lw=0)
     if first:
-        ax.fill_between(
-            x, f, where=(x >= marks[2, j]) & (x <= marks[5, j]), color=colour, alpha=0.25, lw=0
-        )
+        central = (x >= marks[2, j]) & (x <= marks[5, j])
+        ax.fill_between(x, f, where=central, color=colour, alpha=0.25, lw=0)
 
-
+# %% ../nbs/06_pictures.ipynb #202dd01d
 def _regions(ax, cloud, j, i, colour, first, shares):
     "Highest-density regions of the parameters j (across) and i (up)."
     theta, weights, ess, marks = cloud
     (x, y), f = smooth(theta[:, [j, i]], weights, ess, 160, marks[:, [j, i]])
     levels = heights(f, shares)
+    alpha, width, order = (0.25, 1.3, 3) if first else (0.10, 1.0, 2)
     for level in levels if first else levels[:1]:
-        ax.contourf(
-            x,
-            y,
-            f.T,
-            levels=[level, 1.01 * f.max()],
-            colors=[colour],
-            alpha=0.25 if first else 0.10,
-            zorder=1,
-        )
-    ax.contour(
-        x,
-        y,
-        f.T,
-        levels=levels,
-        colors=[colour],
-        linewidths=1.3 if first else 1.0,
-        zorder=3 if first else 2,
-    )
+        filled = [level, 1.01 * f.max()]
+        ax.contourf(x, y, f.T, levels=filled, colors=[colour], alpha=alpha, zorder=1)
+    ax.contour(x, y, f.T, levels=levels, colors=[colour], linewidths=width, zorder=order)
 
 # %% ../nbs/06_pictures.ipynb #3604867e
 def _limits(clouds, truth) -> np.ndarray:
@@ -184,7 +205,10 @@ def _limits(clouds, truth) -> np.ndarray:
 
 # %% ../nbs/06_pictures.ipynb #92b89726
 def _dress(ax, i, j, names, limits):
-    "Axes of the panel in row i and column j: names and numbers at the left and the bottom of the figure only."
+    """Axes of the panel in row i and column j.
+
+    Names and numbers stand at the left and the bottom of the figure only.
+    """
     from matplotlib.ticker import MaxNLocator
 
     d = len(names)
@@ -194,38 +218,40 @@ def _dress(ax, i, j, names, limits):
     if i == j:
         ax.set_ylim(bottom=0)
         ax.spines[["top", "right"] if d == 1 else ["top", "right", "left"]].set_visible(False)
-        ax.set(ylabel="density") if d == 1 else ax.set_yticks([])
+        if d == 1:
+            ax.set(ylabel="density")
+        else:
+            ax.set_yticks([])
     else:
         ax.set_ylim(limits[i])
         ax.yaxis.set_major_locator(MaxNLocator(4, prune="both"))
         ax.set_ylabel(names[i] if j == 0 else None)
-    ax.tick_params(
-        labelsize=8, color="#999999", labelbottom=i == d - 1, labelleft=j == 0 and (i > 0 or d == 1)
-    )
+    left = j == 0 and (i > 0 or d == 1)
+    ax.tick_params(labelsize=8, color="#999999", labelbottom=i == d - 1, labelleft=left)
     ax.set_xlabel(names[j] if i == d - 1 else None)
 
 # %% ../nbs/06_pictures.ipynb #1bbb87bf
 def _legend(ax, labels, truth_label, d):
-    "A legend in the empty corner (or beside the one panel), where there is more than one thing to tell apart."
+    """A legend in the empty corner (or beside the one panel).
+
+    None where there is one thing only.
+    """
     from matplotlib.lines import Line2D
 
     lines = [Line2D([], [], color=COLOURS[k % len(COLOURS)], lw=2.2) for k in range(len(labels))]
     if truth_label:
-        lines, labels = (
-            [*lines, Line2D([], [], color=INK, lw=1.2, ls=(0, (4, 2)))],
-            [*labels, truth_label],
-        )
+        dashed = Line2D([], [], color=INK, lw=1.2, ls=(0, (4, 2)))
+        lines, labels = [*lines, dashed], [*labels, truth_label]
     if len(labels) > 1:
-        where = (
-            dict(loc="upper left", bbox_to_anchor=(1.05, 1.0))
-            if d > 1
-            else dict(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        )
+        where = dict(loc="upper left", bbox_to_anchor=(1.05 if d > 1 else 1.0, 1.0))
         ax.legend(lines, labels, frameon=False, fontsize=9, **where).set_in_layout(d == 1)
 
 # %% ../nbs/06_pictures.ipynb #22e8b8a6
 def _mark(ax, x, y, diagonal):
-    "The true value: a line on the diagonal, lines and a point below it; nothing where it is unknown."
+    """The true value: a line on the diagonal, lines and a point below it.
+
+    Nothing where it is unknown.
+    """
     style = dict(color=INK, lw=1.1, ls=(0, (4, 2)), zorder=4)
     if np.isfinite(x):
         ax.axvline(x, **style)
@@ -237,28 +263,45 @@ def _mark(ax, x, y, diagonal):
 # %% ../nbs/06_pictures.ipynb #83f5204b
 def corner(
     posterior: Posterior,
-    truth=None,
-    others=(),
+    truth: ArrayLike | dict[str, float] | None = None,
+    others: dict[str, Posterior] | Sequence[Posterior] = (),
     *,
-    label="posterior",
-    truth_label="truth",
-    shares=(0.5, 0.95),
-    size=None,
-):
+    label: str = "posterior",
+    truth_label: str = "truth",
+    shares: Sequence[float] = (0.5, 0.95),
+    size: float | None = None,
+) -> Any:
     """Densities of each parameter and highest-density regions of each pair, as a matplotlib figure.
 
-    truth: values (d,), or a dict by name. others: posteriors to lay over it, a dict by label or a sequence.
-    shares: of the regions. size: inches of a panel. In a notebook, end the line with a semicolon.
-    ValueError for other parameters than the posterior's.
+    In a notebook, end the line with a semicolon.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        What is drawn.
+    truth : array (d,) or dict, optional
+        True values, in the order of the parameters or by name.
+    others : dict or sequence of Posterior
+        Posteriors to lay over it, by label.
+    label, truth_label : str
+        For the legend.
+    shares : sequence of float
+        Of the posterior, that the regions hold.
+    size : float, optional
+        Inches of a panel.
+
+    Raises
+    ------
+    TypeError
+        For others that are no posteriors.
+    ValueError
+        For other parameters than the posterior's.
     """
     import matplotlib.pyplot as plt
 
     names, d = posterior.names, posterior.dim
-    others = (
-        others
-        if isinstance(others, dict)
-        else {f"other {k + 1}": other for k, other in enumerate(others)}
-    )
+    if not isinstance(others, dict):
+        others = {f"other {k + 1}": other for k, other in enumerate(others)}
     truth, drawn = _truth(truth, names), {label: posterior} | others
     clouds = [_cloud(other, names) for other in drawn.values()]
     limits, size = _limits(clouds, truth), size or (2.1 if d > 1 else 3.0)
@@ -270,15 +313,15 @@ def corner(
             continue
         for k, cloud in enumerate(clouds):
             colour, first = COLOURS[k % len(COLOURS)], k == 0
-            _curve(ax, cloud, j, colour, first) if i == j else _regions(
-                ax, cloud, j, i, colour, first, shares
-            )
+            if i == j:
+                _curve(ax, cloud, j, colour, first)
+            else:
+                _regions(ax, cloud, j, i, colour, first, shares)
         _mark(ax, truth[j], truth[i], i == j)
         _dress(ax, i, j, names, limits)
     labels = [name + " (approximate)" * other.approximate for name, other in drawn.items()]
     _legend(axes[0, 0], labels, truth_label if np.isfinite(truth).any() else None, d)
     if posterior.exact is False:
-        axes[0, 0].set_title(
-            "an approximation" if posterior.approximate else "not exact", loc="left", fontsize=9
-        )
+        title = "an approximation" if posterior.approximate else "not exact"
+        axes[0, 0].set_title(title, loc="left", fontsize=9)
     return fig

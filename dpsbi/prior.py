@@ -7,9 +7,12 @@ __all__ = ['Prior', 'about_prior', 'about_proposal']
 
 # %% ../nbs/07_prior.ipynb #3a906bf4
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special, stats
 
 # %% ../nbs/07_prior.ipynb #501fb3ae
@@ -26,7 +29,9 @@ class _Interval:
                 return np.log(theta - self.low) - np.log(self.high - theta)
             if math.isfinite(self.low):
                 return np.log(theta - self.low)
-            return -np.log(self.high - theta) if math.isfinite(self.high) else theta
+            if math.isfinite(self.high):
+                return -np.log(self.high - theta)
+            return theta
 
     def inverse(self, z):
         if math.isfinite(self.low) and math.isfinite(self.high):
@@ -37,13 +42,15 @@ class _Interval:
             theta = self.high - np.exp(-z)
         else:
             return z
-        # far out, floating point would land on the border itself, where the density may be undefined
+        # far out, floats would land on the border itself, where the density may be undefined
         return np.clip(theta, np.nextafter(self.low, np.inf), np.nextafter(self.high, -np.inf))
 
     def log_det(self, z):
         if math.isfinite(self.low) and math.isfinite(self.high):
             return (math.log(self.high - self.low) - np.logaddexp(0, z) - np.logaddexp(0, -z))[:, 0]
-        return (z if math.isfinite(self.low) else -z if math.isfinite(self.high) else 0 * z)[:, 0]
+        if math.isfinite(self.low):
+            return z[:, 0]
+        return (-z if math.isfinite(self.high) else 0 * z)[:, 0]
 
 # %% ../nbs/07_prior.ipynb #cd663cce
 @dataclass(frozen=True)
@@ -61,7 +68,10 @@ class _Identity:
 
 @dataclass(frozen=True)
 class _Simplex:
-    "Stick-breaking: k proportions (n, k) that add up to one <-> k - 1 logits (n, k - 1), centred so that equal shares are z = 0."
+    """Stick-breaking: k proportions (n, k) that add up to one <-> k - 1 logits (n, k - 1).
+
+    They are centred so that equal shares are z = 0.
+    """
 
     size: int
 
@@ -78,7 +88,8 @@ class _Simplex:
         logit = z + self._centre
         log_rest = np.cumsum(-np.logaddexp(0, logit), axis=1)
         before = np.concatenate([np.zeros((len(z), 1)), log_rest[:, :-1]], axis=1)
-        theta = np.exp(np.concatenate([before - np.logaddexp(0, -logit), log_rest[:, -1:]], axis=1))
+        log_sticks = before - np.logaddexp(0, -logit)
+        theta = np.exp(np.concatenate([log_sticks, log_rest[:, -1:]], axis=1))
         return theta / theta.sum(axis=1, keepdims=True)
 
     def log_det(self, z):
@@ -133,33 +144,54 @@ class _Dirichlet(_Multivariate):
         )
         return np.where(inside, log_p, -np.inf)
 
-
-def _marginal(name, frozen):
+# %% ../nbs/07_prior.ipynb #prior-marginal
+def _marginal(name: str, frozen: Any) -> _Univariate | _Multivariate:
+    "What a named SciPy distribution contributes to a prior; TypeError for another."
     kind = type(frozen).__name__
     if kind == "dirichlet_frozen":
         return _Dirichlet(frozen)
     if kind in ("multivariate_normal_frozen", "multivariate_t_frozen"):
         return _Multivariate(frozen)
-    if (
-        hasattr(frozen, "support")
-        and hasattr(frozen, "dist")
-        and isinstance(frozen.dist, stats.rv_continuous)
-    ):
+    dist = getattr(frozen, "dist", None)
+    if hasattr(frozen, "support") and isinstance(dist, stats.rv_continuous):
         return _Univariate(frozen)
     raise TypeError(
-        f"the prior of {name!r} must be a frozen continuous SciPy distribution, such as scipy.stats.gamma(2), or a "
-        f"dirichlet, multivariate_normal or multivariate_t, not {kind}"
+        f"the prior of {name!r} must be a frozen continuous SciPy distribution, such as "
+        "scipy.stats.gamma(2), or a dirichlet, multivariate_normal or multivariate_t, "
+        f"not {kind}"
     )
+
+# %% ../nbs/07_prior.ipynb #e39daf18
+def _is_density(part) -> bool:
+    "Whether the draws of a marginal differ, are finite, and have a finite log density."
+    with np.errstate(all="ignore"):
+        try:
+            theta = part.sample(16, np.random.default_rng(0))
+            moves = np.isfinite(theta).all() and np.ptp(theta[:, 0]) > 0
+            return bool(moves and np.isfinite(part.log_prob(theta)).all())
+        except ValueError:  # SciPy's, for a negative scale
+            return False
 
 # %% ../nbs/07_prior.ipynb #bc236b5c
 class Prior:
-    """Independent priors, each a named, frozen SciPy distribution: Prior(beta=stats.lognorm(0.7), gamma=stats.gamma(2)).
+    """Independent priors by name: Prior(beta=stats.lognorm(0.7), gamma=stats.gamma(2)).
 
-    Univariate continuous distributions take one column of theta (n, d); dirichlet, multivariate_normal and multivariate_t
-    take several. Unconstrained space has the columns z (n, free). Raises TypeError for anything else.
+    Parameters
+    ----------
+    **marginals : frozen SciPy distributions
+        Univariate continuous distributions take one column of theta (n, d); dirichlet,
+        multivariate_normal and multivariate_t take several. Unconstrained space has the
+        columns z (n, free).
+
+    Raises
+    ------
+    TypeError
+        For anything but such a distribution.
+    ValueError
+        For no marginal, names that coincide, or a marginal that is no density.
     """
 
-    def __init__(self, **marginals):
+    def __init__(self, **marginals: Any):
         if not marginals:
             raise ValueError(
                 "a prior needs at least one parameter: Prior(theta=scipy.stats.gamma(25))"
@@ -168,34 +200,24 @@ class Prior:
         self.marginals = dict(marginals)
         self._check()
 
-    def _check(self):
-        "ValueError for names that coincide, and for a marginal whose own draws are all the same, or have no finite density."
+    def _check(self) -> None:
+        "ValueError for names that coincide, and for a marginal that is no density."
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"the parameters {self.names} need different names")
         for name, part in self._parts.items():
-            with np.errstate(all="ignore"):
-                try:
-                    theta = part.sample(16, np.random.default_rng(0))
-                    right = (
-                        np.isfinite(theta).all()
-                        and np.ptp(theta[:, 0]) > 0
-                        and np.isfinite(part.log_prob(theta)).all()
-                    )
-                except ValueError:  # SciPy's, for a negative scale
-                    right = False
-            if not right:
+            if not _is_density(part):
                 raise ValueError(
-                    f"the prior of {name!r} is no density: its own draws are all the same, or their log density is not finite"
+                    f"the prior of {name!r} is no density: its own draws are all the same, "
+                    "or their log density is not finite"
                 )
 
     @property
     def names(self) -> tuple[str, ...]:
         "One name per column of theta."
-        return tuple(
-            name if part.size == 1 else f"{name}[{j}]"
-            for name, part in self._parts.items()
-            for j in range(part.size)
-        )
+        names = []
+        for name, part in self._parts.items():
+            names += [name] if part.size == 1 else [f"{name}[{j}]" for j in range(part.size)]
+        return tuple(names)
 
     @property
     def dim(self) -> int:
@@ -207,7 +229,7 @@ class Prior:
         "Columns of z: as many as theta has, less one for each Dirichlet."
         return sum(part.free for part in self._parts.values())
 
-    def _pieces(self, values, widths):
+    def _pieces(self, values: ArrayLike, widths: list[int]) -> Iterator[tuple]:
         values = np.asarray(values, float)
         if values.ndim != 2 or values.shape[1] != sum(widths):
             raise ValueError(f"expected shape (n, {sum(widths)}), not {values.shape}")
@@ -223,66 +245,81 @@ class Prior:
         "n draws (n, d)."
         return np.concatenate([part.sample(n, rng) for part in self._parts.values()], axis=1)
 
-    def log_prob(self, theta) -> np.ndarray:
-        "Log density of theta (n, d), -inf outside the support; for a Dirichlet, with respect to its first k - 1 coordinates."
+    def log_prob(self, theta: ArrayLike) -> np.ndarray:
+        """Log density (n,) of theta (n, d), -inf outside the support.
+
+        For a Dirichlet it is with respect to the first k - 1 coordinates.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             log_p = sum(part.log_prob(piece) for part, piece in self._of_theta(theta))
         return np.where(np.isnan(log_p), -np.inf, log_p)
 
-    def to_unconstrained(self, theta) -> np.ndarray:
+    def to_unconstrained(self, theta: ArrayLike) -> np.ndarray:
         "theta (n, d) to z (n, free)."
-        return np.concatenate(
-            [part.transform.forward(piece) for part, piece in self._of_theta(theta)], axis=1
-        )
+        pieces = [part.transform.forward(piece) for part, piece in self._of_theta(theta)]
+        return np.concatenate(pieces, axis=1)
 
-    def from_unconstrained(self, z) -> np.ndarray:
+    def from_unconstrained(self, z: ArrayLike) -> np.ndarray:
         "z (n, free) to theta (n, d), strictly inside the support."
-        return np.concatenate(
-            [part.transform.inverse(piece) for part, piece in self._of_z(z)], axis=1
-        )
+        pieces = [part.transform.inverse(piece) for part, piece in self._of_z(z)]
+        return np.concatenate(pieces, axis=1)
 
-    def log_abs_det(self, z) -> np.ndarray:
+    def log_abs_det(self, z: ArrayLike) -> np.ndarray:
         "log |d theta / d z| at z (n, free): add it to log_prob to get the density of z."
         return sum(part.transform.log_det(piece) for part, piece in self._of_z(z))
 
     def __repr__(self):
-        about = lambda f: (
-            f.dist.name if hasattr(f, "dist") else type(f).__name__.removesuffix("_frozen")
-        )
-        return (
-            "Prior(" + ", ".join(f"{name}: {about(f)}" for name, f in self.marginals.items()) + ")"
-        )
+        def about(f):
+            return f.dist.name if hasattr(f, "dist") else type(f).__name__.removesuffix("_frozen")
+
+        marginals = ", ".join(f"{name}: {about(f)}" for name, f in self.marginals.items())
+        return f"Prior({marginals})"
 
 # %% ../nbs/07_prior.ipynb #b4845d6e-1
-def about_prior(prior) -> list:
-    "What tells two priors apart, in plain values: distribution and arguments of each marginal; of a prior of one's own, the names."
+def _settings(frozen: Any) -> list | dict:
+    "The arguments of a frozen SciPy distribution, in plain values."
+    if hasattr(frozen, "dist"):
+        named = (frozen.kwds[name] for name in sorted(frozen.kwds))
+        return [np.asarray(value, float).tolist() for value in (*frozen.args, *named)]
+    return {
+        name: np.asarray(value).tolist()
+        for name, value in sorted(vars(frozen).items())
+        if isinstance(value, (int, float, np.ndarray))
+    }
 
-    def values(f):
-        if hasattr(f, "dist"):
-            return [
-                np.asarray(v, float).tolist()
-                for v in (*f.args, *(f.kwds[name] for name in sorted(f.kwds)))
-            ]
-        return {
-            name: np.asarray(v).tolist()
-            for name, v in sorted(vars(f).items())
-            if isinstance(v, (int, float, np.ndarray))
-        }
 
+def about_prior(prior: Any) -> list:
+    """What tells two priors apart, in plain values.
+
+    Parameters
+    ----------
+    prior : Prior
+        Or one of your own.
+
+    Returns
+    -------
+    list
+        Distribution and arguments of each marginal; of a prior of your own, the names.
+    """
     if not hasattr(prior, "marginals"):
         return list(prior.names)
-    return [
-        [name, type(f).__name__, getattr(getattr(f, "dist", None), "name", ""), values(f)]
-        for name, f in prior.marginals.items()
-    ]
+    about = []
+    for name, frozen in prior.marginals.items():
+        family = getattr(getattr(frozen, "dist", None), "name", "")
+        about.append([name, type(frozen).__name__, family, _settings(frozen)])
+    return about
 
 # %% ../nbs/07_prior.ipynb #b4845d6e-2
-def about_proposal(proposal) -> list | None:
-    "What tells two proposals apart: the kind, and a few draws of one seed with their densities; None for None, the prior itself."
+def about_proposal(proposal: Any) -> list | None:
+    """What tells two proposals apart: the kind, and a few draws of one seed with their densities.
+
+    Parameters
+    ----------
+    proposal : object, optional
+        Anything with `sample` and `log_prob`; None, the prior itself, is told by None.
+    """
     if proposal is None:
         return None
     theta = proposal.sample(8, np.random.default_rng(0))
-    return [
-        type(proposal).__name__,
-        *(f"{value:.4g}" for value in (*np.ravel(theta), *np.ravel(proposal.log_prob(theta)))),
-    ]
+    values = (*np.ravel(theta), *np.ravel(proposal.log_prob(theta)))
+    return [type(proposal).__name__, *(f"{value:.4g}" for value in values)]

@@ -17,35 +17,57 @@ import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable, Iterator
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 # %% ../nbs/00_privacy.ipynb #9cc5c70c
 NORMS = ("l1", "l2", "l0")
 NEIGHBOURS = ("replace", "add-remove")
 
 
-def positive(name: str, value, zero: bool = False) -> float:
-    "`value` as a finite float above zero (or at zero, with `zero`), else a ValueError naming it."
+def positive(name: str, value: float, zero: bool = False) -> float:
+    """`value` as a finite float above zero, else a ValueError naming it.
+
+    Parameters
+    ----------
+    name : str
+        What the error calls the value.
+    value : float
+        The value, or what `float` makes one of.
+    zero : bool
+        Zero is allowed as well.
+    """
     value = float(value)
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise ValueError(
-            f"{name} must be a finite number {'at least' if zero else 'above'} 0, not {value}"
-        )
+        least = "at least" if zero else "above"
+        raise ValueError(f"{name} must be a finite number {least} 0, not {value}")
     return value
 
 
-def numeric(values, what: str) -> np.ndarray:
+def numeric(values: ArrayLike, what: str) -> np.ndarray:
     "`values` as a float array; TypeError, naming them, unless they are numbers."
     values = np.asarray(values)
     if values.dtype.kind not in "fiub":
         raise TypeError(f"{what} must be numbers, not {values.dtype}")
     return values.astype(float)
 
+# %% ../nbs/00_privacy.ipynb #9aa7aff4
+def whole_number(name: str, value: int, least: int = 1, most: int | None = 10**8) -> int:
+    """`value` as an int from `least` to `most`, else a ValueError naming it.
 
-def whole_number(name: str, value, least: int = 1, most: int | None = 10**8) -> int:
-    "`value` as an int from `least` to `most` (None: without end), else a ValueError naming it; what is kept in memory has an end."
+    Parameters
+    ----------
+    name : str
+        What the error calls the value.
+    value : int
+        The value; a bool or a float is refused.
+    least : int
+        The smallest that is allowed.
+    most : int, optional
+        The largest, for what is kept in memory; None: without end.
+    """
     try:
         n = operator.index(value)
     except TypeError:
@@ -65,19 +87,42 @@ def whole_number(name: str, value, least: int = 1, most: int | None = 10**8) -> 
 class Query:
     """A statistic of a data set, with the farthest that one record can move it.
 
-    fn: a batch of data sets (B, *x) -> (B, r). sensitivity: bound on the distance between
-    the query's values on neighbouring data sets, in `norm`; a claim to be proved beside `fn`.
-    Raises ValueError for a sensitivity, norm or neighbour relation that makes no sense.
+    Parameters
+    ----------
+    fn : callable
+        A batch of data sets (B, *x) -> values (B, r).
+    sensitivity : float
+        Bound on the distance between the query's values on neighbouring data sets, in `norm`; a
+        claim to be proved beside `fn`.
+    norm : {"l1", "l2", "l0"}
+        The norm of that distance; "l0" counts the entries that change.
+    neighbours : {"replace", "add-remove"}
+        One record takes another value, or one record is added or removed.
+    unit : str
+        What one record is: whom the guarantee protects.
+    step : float, optional
+        The values are multiples of this (1 for counts); None: real numbers.
+    dim : int, optional
+        r, where known beforehand.
+    smoothness : float, optional
+        ξ, where the last value is a ξ-smooth sensitivity.
+
+    Raises
+    ------
+    TypeError
+        Where fn is no function.
+    ValueError
+        For a sensitivity, norm or neighbour relation that makes no sense.
     """
 
     fn: Callable[[np.ndarray], np.ndarray]
     sensitivity: float
     norm: str = "l1"
     neighbours: str = "replace"
-    unit: str = "record"  # what one record is: whom the guarantee protects
-    step: float | None = None  # the values are multiples of this (1 for counts); None: real numbers
-    dim: int | None = None  # r, where known beforehand
-    smoothness: float | None = None  # ξ, where the last value is a ξ-smooth sensitivity
+    unit: str = "record"
+    step: float | None = None
+    dim: int | None = None
+    smoothness: float | None = None
 
     def __post_init__(self):
         if not callable(self.fn):
@@ -98,12 +143,13 @@ class Query:
         if self.dim is not None and self.dim < 1:
             raise ValueError(f"dim must be at least 1, not {self.dim}")
 
-    def __call__(self, x) -> np.ndarray:
+    def __call__(self, x: ArrayLike) -> np.ndarray:
         "The query's values (B, r) on a batch of data sets x (B, *x); ValueError for another shape."
         x = np.asarray(x)
         if x.ndim == 0:
             raise ValueError(
-                "a query takes a batch of data sets (B, *x); for one data set x, call it with x[None]"
+                "a query takes a batch of data sets (B, *x); for one data set x, "
+                "call it with x[None]"
             )
         s = np.asarray(self.fn(x))
         if s.ndim != 2 or s.shape[0] != x.shape[0]:
@@ -118,23 +164,40 @@ class Query:
             )
         return s
 
-    def rehearse(self, shape) -> int:
-        """The number of values r, from public stand-ins for a data set of this shape.
+    def rehearse(self, shape: tuple[int, ...]) -> int:
+        """The number of values r, from public stand-ins for a data set; costs nothing.
 
-        No record is read. Raises ValueError where the query fails, or where r depends on the
-        number of records although that is confidential.
+        No record is read.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape of the data set.
+
+        Raises
+        ------
+        ValueError
+            Where the query fails, or where r depends on the number of records although that is
+            confidential.
         """
         return _rehearse(self, tuple(shape))
 
-    def confidential(self, x, size: int) -> np.ndarray:
+    def confidential(self, x: ArrayLike, size: int) -> np.ndarray:
         """The values (size,) on one data set x of records: CONFIDENTIAL.
 
         Never raises or warns, whatever the records are; what is not finite is 0.
+
+        Parameters
+        ----------
+        x : array
+            The records, as the query takes them less the batch axis.
+        size : int
+            The number of values, as `rehearse` found it.
         """
         return _confidential(self, x, size)
 
 # %% ../nbs/00_privacy.ipynb #5ed7ccfa
-def identity(s: np.ndarray) -> np.ndarray:
+def identity(s: ArrayLike) -> np.ndarray:
     "The query of a model that simulates the query's value itself: (B, r) as it is, (B,) as (B, 1)."
     s = np.asarray(s)
     return s[:, None] if s.ndim == 1 else s
@@ -143,7 +206,8 @@ def identity(s: np.ndarray) -> np.ndarray:
 identity.takes_values = True  # x is a vector of values, and its first axis does not count records
 
 # %% ../nbs/00_privacy.ipynb #b9fb7ead
-def _finite_number(entry) -> float:
+def _finite_number(entry: Any) -> float:
+    "An entry as a float; 0 where it is no finite number."
     try:
         value = float(entry)
     except (TypeError, ValueError, OverflowError):
@@ -152,18 +216,32 @@ def _finite_number(entry) -> float:
 
 
 @contextmanager
-def hushed():
+def hushed() -> Iterator[None]:
     "Within it nothing warns: a warning about confidential values is an output."
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
+# %% ../nbs/00_privacy.ipynb #0a097938
+def as_records(x: ArrayLike) -> np.ndarray:
+    """Confidential records as floats, an entry that is no finite number as 0; costs nothing.
 
-def as_records(x) -> np.ndarray:
-    """Confidential records x (N, …) as floats; an entry that is no finite number becomes 0.
+    Works record by record, so neighbours stay neighbours.
 
-    Works record by record, so neighbours stay neighbours, and costs nothing. Raises ValueError for
-    a ragged list: the shape of one record is public, and must be one.
+    Parameters
+    ----------
+    x : array (N, ...)
+        The records, of any type.
+
+    Returns
+    -------
+    array (N, ...)
+        Finite floats; CONFIDENTIAL, as x is.
+
+    Raises
+    ------
+    ValueError
+        For a ragged list: the shape of one record is public, and must be one.
     """
     with hushed():
         np.shape(x)  # refuses a ragged list
@@ -176,7 +254,7 @@ def as_records(x) -> np.ndarray:
         return np.where(np.isfinite(x), x, 0.0)
 
 # %% ../nbs/00_privacy.ipynb #6fe22161
-def _stand_ins(query: Query, shape: tuple[int, ...]):
+def _stand_ins(query: Query, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     "Public data sets of the shape of the records, as batches of one."
     value_itself = getattr(query.fn, "takes_values", False) or not shape
     if value_itself or query.neighbours == "replace":
@@ -194,8 +272,9 @@ def _rehearse(query: Query, shape: tuple[int, ...]) -> int:
             with hushed():
                 sizes.add(query(x).shape[1])
         except Exception as error:
+            records = x.shape[1] if x.ndim > 1 else 1
             raise ValueError(
-                f"the query fails on {x.shape[1] if x.ndim > 1 else 1} records that are all 0 "
+                f"the query fails on {records} records that are all 0 "
                 f"({type(error).__name__}: {error}); it must be defined on every data "
                 "set. Nothing was spent"
             ) from error
@@ -208,7 +287,7 @@ def _rehearse(query: Query, shape: tuple[int, ...]) -> int:
         )
     return sizes.pop()
 
-
+# %% ../nbs/00_privacy.ipynb #26fa53e4
 def _confidential(query: Query, x, size: int) -> np.ndarray:
     "As Query.confidential."
     with hushed():
@@ -219,8 +298,8 @@ def _confidential(query: Query, x, size: int) -> np.ndarray:
         return np.where(np.isfinite(s), s, 0.0) if s.shape == (size,) else np.zeros(size)
 
 # %% ../nbs/00_privacy.ipynb #fd541e13
-def write_atomically(path, data: bytes) -> None:
-    "Write `data` to `path` and flush file and folder: a reader, or a crash, meets the old or the new."
+def write_atomically(path: str | Path, data: bytes) -> None:
+    "Write `data` to `path`, file and folder flushed: readers and crashes meet the old or the new."
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -235,7 +314,7 @@ def write_atomically(path, data: bytes) -> None:
     flush_folder(path.parent)
 
 
-def flush_folder(folder) -> None:
+def flush_folder(folder: str | Path) -> None:
     "Make a renaming in `folder` last through a power cut, where the system can (not on Windows)."
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -244,7 +323,7 @@ def flush_folder(folder) -> None:
         finally:
             os.close(handle)
 
-
+# %% ../nbs/00_privacy.ipynb #2170760c
 def read_arrays(data: bytes) -> dict[str, np.ndarray]:
     """The arrays of an .npz file without pickles, compression or members larger than the file.
 

@@ -7,9 +7,12 @@ __all__ = ['KINDS', 'BITS', 'points', 'noise_draws', 'nested_estimate', 'replica
 
 # %% ../nbs/10_rqmc.ipynb #425b23e9
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
 from .privacy import whole_number
@@ -26,7 +29,7 @@ def _inside(digits: np.ndarray) -> np.ndarray:
 # %% ../nbs/10_rqmc.ipynb #32aadb30
 @lru_cache(maxsize=256)
 def _generating_vector(n: int, dim: int) -> tuple[int, ...]:
-    "The component-by-component generating vector of an n-point lattice, for P2 with product weights 1/dim."
+    "The component-by-component generating vector of an n-point lattice, for P2 with weights 1/dim."
     k, x = np.arange(n // 2 + 1), np.arange(n) / n
     omega = 2 * np.pi**2 * (x * x - x + 1 / 6) / dim
     product = np.where((k == 0) | (2 * k == n), 1.0, 2.0)  # k and n - k give the same term
@@ -43,9 +46,8 @@ def _generating_vector(n: int, dim: int) -> tuple[int, ...]:
 def _base(n: int, dim: int, rng: np.random.Generator, kind: str) -> np.ndarray:
     "The base set (n, dim) as 52-bit integers; for Sobol with fresh scrambled matrices."
     if kind == "sobol":
-        net = qmc.Sobol(dim, scramble=True, bits=BITS, rng=rng).random_base2(
-            int(n).bit_length() - 1
-        )
+        engine = qmc.Sobol(dim, scramble=True, bits=BITS, rng=rng)
+        net = engine.random_base2(int(n).bit_length() - 1)
     else:
         net = np.outer(np.arange(n), _generating_vector(n, dim)) % n / n
     return (net * 2.0**BITS).astype(np.uint64)
@@ -55,22 +57,22 @@ def _point_sets(sets: int, n: int, dim: int, rng: np.random.Generator, kind: str
     "(sets, n, dim) points in (0, 1): one base set, an independent shift for each of the sets."
     if kind == "mc":
         return _inside(rng.integers(2**BITS, size=(sets, n, dim), dtype=np.uint64))
-    base, shift = (
-        _base(n, dim, rng, kind),
-        rng.integers(2**BITS, size=(sets, 1, dim), dtype=np.uint64),
-    )
+    base = _base(n, dim, rng, kind)
+    shift = rng.integers(2**BITS, size=(sets, 1, dim), dtype=np.uint64)
     moved = base ^ shift if kind == "sobol" else (base + shift) & np.uint64(2**BITS - 1)
     return _inside(moved)
 
 # %% ../nbs/10_rqmc.ipynb #2bf6c331
-def _check(n, dim, rng, kind) -> None:
+def _check(n: int, dim: int, rng: Any, kind: str) -> None:
+    "ValueError or TypeError for what makes no point set."
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {KINDS}, not {kind!r}")
     for name, value in (("the number of points", n), ("the dimension", dim)):
         whole_number(name, value, most=None)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(
-            f"rng must be a numpy Generator, such as np.random.default_rng(seed), not {type(rng).__name__}"
+            "rng must be a numpy Generator, such as np.random.default_rng(seed), "
+            f"not {type(rng).__name__}"
         )
     if kind == "sobol" and n & (n - 1):
         below = 1 << (int(n).bit_length() - 1)
@@ -79,51 +81,116 @@ def _check(n, dim, rng, kind) -> None:
             f"take {below} or {2 * below}, or kind='lattice', which serves any number"
         )
 
-
+# %% ../nbs/10_rqmc.ipynb #rqmc-points
 def points(n: int, dim: int, rng: np.random.Generator, kind: str = "sobol") -> np.ndarray:
-    """One randomised point set (n, dim), strictly inside (0, 1); every point is uniform, so averages over it are unbiased.
+    """One randomised point set (n, dim), strictly inside (0, 1).
 
-    kind: "sobol" (scrambled net; n a power of two), "lattice" (randomly shifted, any n) or "mc" (independent uniforms).
-    Raises ValueError for another kind or number, TypeError where rng is not a numpy Generator. Source: SPPE/SPLE, eq. (11).
+    Every point is uniform, so averages over the set are unbiased.
+
+    Parameters
+    ----------
+    n, dim : int
+        The number of points, and their dimension.
+    rng : numpy.random.Generator
+        Draws the randomisation.
+    kind : {"sobol", "lattice", "mc"}
+        A scrambled net (n a power of two), a randomly shifted lattice (any n), or independent
+        uniforms.
+
+    Raises
+    ------
+    TypeError
+        Where rng is not a numpy Generator.
+    ValueError
+        For another kind or number.
+
+    References
+    ----------
+    SPPE/SPLE, eq. (11).
     """
     _check(n, dim, rng, kind)
     return _point_sets(1, int(n), int(dim), rng, kind)[0]
 
 # %% ../nbs/10_rqmc.ipynb #2ff809f8
 def noise_draws(
-    mechanism, s, draws: int, rng: np.random.Generator, kind: str = "sobol"
+    mechanism: Any, s: ArrayLike, draws: int, rng: np.random.Generator, kind: str = "sobol"
 ) -> np.ndarray:
-    """Releases (B, draws, r) of B simulated query values s (B, r), each simulation with its own randomised point set.
+    """Releases of simulated query values. NOT PRIVATE: for the analyst's simulations only.
 
-    mechanism: anything with .transform(u, s), the inverse CDF, where u may be one number; one that has only .sample(s, rng) gives
-    plain Monte Carlo. draws, kind: as n, kind in `points`; draws=1 is plain Monte Carlo.
-    The draws of one simulation are even among themselves, each alone has exactly the mechanism's law, and different
-    simulations are uncorrelated. NOT PRIVATE: for the analyst's simulations only.
-    Raises ValueError for s of another shape, and as `points` does. Source: SPPE/SPLE, section 3.3, eq. (11).
+    Each simulation has its own randomised point set. The draws of one simulation are even among
+    themselves, each alone has exactly the mechanism's law, and different simulations are
+    uncorrelated.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        Anything with .transform(u, s), the inverse CDF, where u may be one number; one that has
+        only .sample(s, rng) gives plain Monte Carlo.
+    s : array (B, r)
+        The query's values on B simulations.
+    draws : int
+        For each simulation, as n in `points`; 1 is plain Monte Carlo.
+    rng : numpy.random.Generator
+        Draws the randomisations.
+    kind : str
+        As in `points`.
+
+    Returns
+    -------
+    array (B, draws, r)
+        The releases.
+
+    Raises
+    ------
+    ValueError
+        For s of another shape, and as `points` does.
+
+    References
+    ----------
+    SPPE/SPLE, section 3.3, eq. (11).
     """
     s = np.asarray(s)
     if s.ndim != 2:
         raise ValueError(
-            f"s must hold the query's values on a batch of simulations (B, r), not {s.shape}; for one, use s[None]"
+            "s must hold the query's values on a batch of simulations (B, r), "
+            f"not {s.shape}; for one, use s[None]"
         )
     if len(s) == 0:
         raise ValueError("s holds no simulation; draw at least one")
     if not hasattr(mechanism, "transform"):
         return mechanism.sample(np.repeat(s[:, None, :], draws, axis=1), rng)
-    dim = np.shape(mechanism.transform(0.5, s[:1]))[
-        -1
-    ]  # r, but r - 1 where the last value of s is a sensitivity
+    # r, but r - 1 where the last value of s is a sensitivity
+    dim = np.shape(mechanism.transform(0.5, s[:1]))[-1]
     _check(draws, dim, rng, kind)
     return mechanism.transform(_point_sets(len(s), int(draws), dim, rng, kind), s[:, None, :])
 
 # %% ../nbs/10_rqmc.ipynb #e181c2b2
 def nested_estimate(
-    g, mechanism, s, draws: int, rng: np.random.Generator, kind: str = "sobol"
+    g: Callable[[np.ndarray], ArrayLike],
+    mechanism: Any,
+    s: ArrayLike,
+    draws: int,
+    rng: np.random.Generator,
+    kind: str = "sobol",
 ) -> np.ndarray:
-    """Unbiased estimates (B,) of the mean of g over the privacy noise, one for each of B simulated query values s (B, r).
+    """Unbiased estimates (B,) of the mean of g over the privacy noise, one for each simulation.
 
-    g: releases (B, draws, r) -> values (B, draws); whatever else it needs (θ, a network) it closes over.
-    Other arguments and errors as in `noise_draws`; ValueError for a g of another shape. Source: SPPE/SPLE, eq. (11).
+    Parameters
+    ----------
+    g : callable
+        Releases (B, draws, r) -> values (B, draws); whatever else it needs (θ, a network) it
+        closes over.
+    mechanism, s, draws, rng, kind
+        As in `noise_draws`.
+
+    Raises
+    ------
+    ValueError
+        For a g of another shape, and as `noise_draws` does.
+
+    References
+    ----------
+    SPPE/SPLE, eq. (11).
     """
     s_dp = noise_draws(mechanism, s, draws, rng, kind)
     value = np.asarray(g(s_dp))
@@ -135,11 +202,29 @@ def nested_estimate(
     return value.mean(axis=1)
 
 # %% ../nbs/10_rqmc.ipynb #d4f7e52e
-def replicated(estimator, replicates: int, rng: np.random.Generator):
+def replicated(
+    estimator: Callable[[np.random.Generator], ArrayLike], replicates: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard error of `estimator` over independent randomisations.
 
-    estimator: rng -> a number or array. replicates: at least 2; each runs on its own child of rng. Returns two values of
-    the estimator's shape. Raises ValueError for fewer than 2 replicates, which have no standard error.
+    Parameters
+    ----------
+    estimator : callable
+        rng -> a number or array.
+    replicates : int
+        At least 2; each runs on its own child of rng.
+    rng : numpy.random.Generator
+        Their parent.
+
+    Returns
+    -------
+    mean, standard error
+        Of the estimator's shape.
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 replicates, which have no standard error.
     """
     if replicates < 2:
         raise ValueError(

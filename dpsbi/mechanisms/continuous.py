@@ -7,15 +7,18 @@ __all__ = ['Laplace', 'Gaussian']
 
 # %% ../../nbs/mechanisms/03_continuous.ipynb #b1f14df2
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from ..accounting import Cost
 from dpsbi.losses import (
     GaussianLoss,
     LaplaceLoss,
+    Loss,
     PureLoss,
     gaussian_delta,
     gaussian_epsilon,
@@ -28,33 +31,43 @@ from ..privacy import Query, positive
 # %% ../../nbs/mechanisms/03_continuous.ipynb #c9938028
 @dataclass(frozen=True)
 class Laplace(Mechanism):
-    "Independent Laplace noise of this scale b on each value: pure ε = Δ₁/b (Dwork et al. 2006)."
+    """Independent Laplace noise of this scale b on each value: pure ε = Δ₁/b.
+
+    Parameters
+    ----------
+    scale : float
+        b, in the units of the values.
+
+    References
+    ----------
+    Dwork et al. 2006.
+    """
 
     scale: float
 
     def __post_init__(self):
         self._check_positive("scale")
 
-    def sample(self, s, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "s (..., r) plus noise. NOT PRIVATE: for the analyst's simulations only."
         s = np.asarray(s, float)
         return s + rng.laplace(scale=self.scale, size=s.shape)
 
-    def log_prob(self, s_dp, s) -> np.ndarray:
+    def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log density of s_dp (..., r) given s (..., r), summed over r."
         z = np.subtract(s_dp, s)
         return -np.abs(z).sum(-1) / self.scale - z.shape[-1] * math.log(2 * self.scale)
 
-    def log_prob_max(self, s_dp) -> float:
+    def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The density's maximum over s, attained at s = s_dp."
         return -np.shape(s_dp)[-1] * math.log(2 * self.scale)
 
-    def transform(self, u, s) -> np.ndarray:
+    def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
         u = np.asarray(u)
         return s + np.where(u < 0.5, 1.0, -1.0) * self.scale * np.log(2 * np.minimum(u, 1 - u))
 
-    def loss(self, query: Query):
+    def loss(self, query: Query) -> Loss:
         "That of Laplace noise for one value (dim=1); for several, the bound ε = Δ₁/b."
         ratio = sensitivity_in(query, "l1") / self.scale
         return LaplaceLoss(ratio) if query.dim == 1 else PureLoss(ratio)
@@ -69,14 +82,24 @@ class Laplace(Mechanism):
         sensitivity, epsilon = sensitivity_in(query, "l1"), positive("epsilon", epsilon)
         return cls(loosened(sensitivity / epsilon, lambda b: sensitivity / b <= epsilon))
 
-    def _prepare(self, query):
+    def _prepare(self, query: Query) -> Callable:
         sensitivity = sensitivity_in(query, "l1")
         return vetted_noise("laplace", self.scale, sensitivity, self.cost(query).epsilon)
 
 # %% ../../nbs/mechanisms/03_continuous.ipynb #cf0f23ec
 @dataclass(frozen=True)
 class Gaussian(Mechanism):
-    "Independent normal noise of standard deviation `scale` on each value: (ε, δ) from Δ₂, exactly."
+    """Independent normal noise on each value: (ε, δ) from Δ₂, exactly.
+
+    Parameters
+    ----------
+    scale : float
+        The standard deviation σ, in the units of the values.
+
+    References
+    ----------
+    Balle and Wang 2018, Theorem 8.
+    """
 
     scale: float
     needs_delta = True
@@ -84,21 +107,21 @@ class Gaussian(Mechanism):
     def __post_init__(self):
         self._check_positive("scale")
 
-    def sample(self, s, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "s (..., r) plus noise. NOT PRIVATE: for the analyst's simulations only."
         s = np.asarray(s, float)
         return s + rng.normal(scale=self.scale, size=s.shape)
 
-    def log_prob(self, s_dp, s) -> np.ndarray:
+    def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log density of s_dp (..., r) given s (..., r), summed over r."
         z = np.subtract(s_dp, s) / self.scale
         return -0.5 * (z * z).sum(-1) + z.shape[-1] * self.log_prob_max([0.0])
 
-    def log_prob_max(self, s_dp) -> float:
+    def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The density's maximum over s, attained at s = s_dp."
         return -np.shape(s_dp)[-1] * math.log(self.scale * math.sqrt(2 * math.pi))
 
-    def transform(self, u, s) -> np.ndarray:
+    def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
         return s + self.scale * special.ndtri(u)
 
@@ -134,7 +157,6 @@ class Gaussian(Mechanism):
 
         return cls(loosened(start, fine))
 
-    def _prepare(self, query):
-        return vetted_noise(
-            "gaussian", self.scale, sensitivity_in(query, "l2"), self.loss(query).rho
-        )
+    def _prepare(self, query: Query) -> Callable:
+        sensitivity = sensitivity_in(query, "l2")
+        return vetted_noise("gaussian", self.scale, sensitivity, self.loss(query).rho)

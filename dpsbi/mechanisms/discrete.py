@@ -7,12 +7,14 @@ __all__ = ['DiscreteLaplace', 'vetted_discrete_noise']
 
 # %% ../../nbs/mechanisms/04_discrete.ipynb #3abdb8d5
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..accounting import Cost, as_written
-from ..losses import DiscreteLaplaceLoss, PureLoss, loosened
+from ..losses import DiscreteLaplaceLoss, Loss, PureLoss, loosened
 from .mechanism import Mechanism, moved_steps
 from .sampler import LARGEST, opendp_library, vet
 from ..privacy import Query, positive
@@ -23,6 +25,17 @@ class DiscreteLaplace(Mechanism):
     """Two-sided geometric noise on the multiples of `step`, Pr ∝ exp(-|z|/scale): pure ε.
 
     ε = Δ₁/scale for values on that grid (the query's step), more for values that are rounded to it.
+
+    Parameters
+    ----------
+    scale : float
+        b, in the units of the values.
+    step : float
+        The width of the grid; 1 for counts.
+
+    References
+    ----------
+    Ghosh, Roughgarden and Sundararajan 2009.
     """
 
     scale: float
@@ -31,19 +44,19 @@ class DiscreteLaplace(Mechanism):
     def __post_init__(self):
         self._check_positive("scale", "step")
 
-    def _round(self, s):
+    def _round(self, s: ArrayLike) -> np.ndarray:
         "The nearest whole number of steps, ties upwards; exact for whole numbers of any size."
         k = np.asarray(s, float) / self.step
         below = np.floor(k)
         return below + (k - below >= 0.5)
 
-    def sample(self, s, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "s (..., r), rounded to the grid, plus noise. NOT PRIVATE: for an analyst's simulations."
         k = self._round(s)
         p = -math.expm1(-self.step / self.scale)
         return self.step * (k + rng.geometric(p, k.shape) - rng.geometric(p, k.shape))
 
-    def log_prob(self, s_dp, s) -> np.ndarray:
+    def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of s_dp (..., r) given s (..., r), summed over r; -inf off the grid."
         k = np.asarray(s_dp, float) / self.step
         on_grid = np.abs(k - np.rint(k)) <= 1e-9 * np.maximum(np.abs(k), 1)
@@ -51,11 +64,11 @@ class DiscreteLaplace(Mechanism):
         log_p = -z * (self.step / self.scale) + math.log(math.tanh(self.step / (2 * self.scale)))
         return np.where(on_grid, log_p, -np.inf).sum(-1)
 
-    def log_prob_max(self, s_dp) -> float:
+    def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The largest probability over s, attained at s = s_dp; -inf off the grid."
         return float(self.log_prob(s_dp, s_dp))
 
-    def transform(self, u, s) -> np.ndarray:
+    def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
         u, t = np.asarray(u, float), self.scale / self.step  # t = -1 / log(alpha)
         alpha = math.exp(-1 / t)
@@ -65,7 +78,7 @@ class DiscreteLaplace(Mechanism):
         noise = np.where(u * (1 + alpha) <= alpha, np.minimum(lower, -1), np.maximum(upper, 0))
         return self.step * (self._round(s) + noise)
 
-    def loss(self, query: Query):
+    def loss(self, query: Query) -> Loss:
         "That of the noise for one value (dim=1); for several, the bound by ε."
         steps = moved_steps(query, self.step)
         if query.dim == 1:
@@ -83,27 +96,49 @@ class DiscreteLaplace(Mechanism):
     ) -> "DiscreteLaplace":
         "The smallest scale on this grid with cost at most ε."
         epsilon, steps = positive("epsilon", epsilon), moved_steps(query, cls(1.0, step).step)
-        cost = lambda b: _price_of_steps(steps, step, b)
-        return cls(loosened(steps * step / epsilon, lambda b: cost(b) <= epsilon), step)
 
-    def _prepare(self, query):
+        def fine(scale):
+            return _price_of_steps(steps, step, scale) <= epsilon
+
+        return cls(loosened(steps * step / epsilon, fine), step)
+
+    def _prepare(self, query: Query) -> Callable:
         steps = moved_steps(query, self.step)
         return vetted_discrete_noise(self, steps, self.cost(query).epsilon)
 
 
 def _price_of_steps(steps: int, step: float, scale: float) -> float:
+    "ε of so many steps."
     return float(steps * as_written(step) / as_written(scale))
 
 # %% ../../nbs/mechanisms/04_discrete.ipynb #304e14c1
-def vetted_discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float):
-    "The private draw s (r,) -> s, rounded to the grid, plus discrete Laplace noise."
+def vetted_discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float) -> Callable:
+    """The private draw s (r,) -> s, rounded to the grid, plus discrete Laplace noise.
+
+    Parameters
+    ----------
+    mechanism : DiscreteLaplace
+        The noise.
+    steps : int
+        So many steps can one record move the values.
+    claimed : float
+        The ε to be proved.
+
+    Raises
+    ------
+    RuntimeError
+        Where the proof falls short of the claim; nothing is drawn.
+    ValueError
+        For more steps than the sampler can count.
+    """
     if steps > 2**62:
         raise ValueError(
             f"one record can move the values by {steps} steps of {mechanism.step:g}, "
             "more than the sampler can count; choose a coarser step"
         )
     dp = opendp_library()
-    space = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64)  # T=int: 32 bits
+    # T=int would be 32 bits
+    space = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64)
     scale = np.nextafter(mechanism.scale / mechanism.step, np.inf)
     measurement = dp.m.make_laplace(*space, scale=float(scale))
     vet(measurement.map(steps), claimed)

@@ -10,22 +10,24 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..accounting import as_written
+from ..losses import Loss
 from ..privacy import Query, positive
 
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #da9c8558
 class Mechanism:
-    "What all mechanisms share; one of your own derives from it and defines the members above."
+    "What all mechanisms share; one of your own derives from it and defines the other members."
 
     needs_delta = False  # whether a price (ε, δ) can be stated only at some δ above 0
 
-    def sample(self, s, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "Simulate releases of s (..., r), one per row. NOT PRIVATE: for an analyst's simulations."
         s = np.asarray(s, float)
         return self.transform(np.maximum(rng.random(s.shape), 2.0**-54), s)
 
-    def loss(self, query: Query):
+    def loss(self, query: Query) -> Loss | None:
         "The privacy loss of one release; None where only (ε, δ) is known."
         return None
 
@@ -36,7 +38,20 @@ class Mechanism:
 
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #7f9015ab
 def sensitivity_in(query: Query, norm: str) -> float:
-    "The query's sensitivity in l1 or l2, or a bound on it; ValueError when there is none."
+    """The query's sensitivity in a norm, or a bound on it.
+
+    Parameters
+    ----------
+    query : Query
+        What is released.
+    norm : {"l1", "l2"}
+        The norm that the noise is scaled to.
+
+    Raises
+    ------
+    ValueError
+        When there is no bound.
+    """
     if query.smoothness is not None:
         raise ValueError(
             "this query's last value is its smooth sensitivity: "
@@ -48,8 +63,9 @@ def sensitivity_in(query: Query, norm: str) -> float:
         return math.sqrt(query.dim) * query.sensitivity
     raise ValueError(wrong_norm(query, norm))
 
-
+# %% ../../nbs/mechanisms/01_mechanism.ipynb #b1166ff3
 def wrong_norm(query: Query, norm: str) -> str:
+    "Why the query's sensitivity does not serve in this norm, and what to do."
     remedy = f"state norm={norm!r}" + (", or the query's dim" if query.norm == "l2" else "")
     reason = ": how many values change does not bound how far" if query.norm == "l0" else ""
     return (
@@ -64,7 +80,17 @@ ALLOWANCE = 2.0**-20  # noise is drawn wider by this; half of it is for the quer
 def moved_steps(query: Query, step: float) -> int:
     """How many steps of a grid the query's values, rounded to it, can move apart in all (l1).
 
-    ValueError for values off the grid whose number is not stated.
+    Parameters
+    ----------
+    query : Query
+        What is released.
+    step : float
+        The width of the grid.
+
+    Raises
+    ------
+    ValueError
+        For values off the grid whose number is not stated.
     """
     sensitivity = as_written(sensitivity_in(query, "l1"))
     farthest = sensitivity * Fraction(1 + ALLOWANCE / 2) / as_written(step)

@@ -8,10 +8,12 @@ __all__ = ['BinomialResponse', 'RandomisedResponse']
 # %% ../../nbs/mechanisms/05_randomised.ipynb #4f475150
 import math
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from ..accounting import Cost, as_written
@@ -26,7 +28,20 @@ class BinomialResponse(Mechanism):
     """A count I among `population`, released as Binomial(n, (I + m) / (population + 2m)): pure ε.
 
     ε = n Δ₁ log(1 + 1/m). The query's values are whole numbers in 0..population; a release cuts
-    them to that range. Source: SPPE/SPLE, Proposition 4, with its ε made exact.
+    them to that range.
+
+    Parameters
+    ----------
+    n : int
+        The number of trials.
+    m : float
+        The more, the closer all counts' chances: more privacy.
+    population : int
+        The public largest count.
+
+    References
+    ----------
+    SPPE/SPLE, Proposition 4, with its ε made exact.
     """
 
     n: int
@@ -46,7 +61,7 @@ class BinomialResponse(Mechanism):
         inside = (s >= 0) & (s <= self.population)
         return np.where(inside, (s + self.m) / (self.population + 2 * self.m), np.nan)
 
-    def sample(self, s, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "Counts 0..n in response to counts s (..., r). NOT PRIVATE: for an analyst's simulations."
         p = self._probability(s)
         if np.isnan(p).any():
@@ -56,7 +71,7 @@ class BinomialResponse(Mechanism):
             )
         return rng.binomial(self.n, p).astype(float)
 
-    def log_prob(self, s_dp, s) -> np.ndarray:
+    def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of counts s_dp (..., r) given s (..., r), summed over r, or -inf."
         return self._log_pmf(np.asarray(s_dp, float), self._probability(s)).sum(-1)
 
@@ -67,13 +82,13 @@ class BinomialResponse(Mechanism):
         choose = special.gammaln(self.n + 1) - rest
         return np.where(possible, choose + k * np.log(p) + (self.n - k) * np.log1p(-p), -np.inf)
 
-    def log_prob_max(self, s_dp) -> float:
+    def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The largest probability over s, at p = s_dp / n cut to the attainable range."
         low = self.m / (self.population + 2 * self.m)
         s_dp = np.asarray(s_dp, float)
         return float(self._log_pmf(s_dp, np.clip(s_dp / self.n, low, 1 - low)).sum(-1))
 
-    def transform(self, u, s) -> np.ndarray:
+    def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
         return stats.binom.ppf(u, self.n, self._probability(s))
 
@@ -92,14 +107,22 @@ class BinomialResponse(Mechanism):
     ) -> "BinomialResponse":
         "The smallest m with cost at most ε, for n trials and a public population."
         start = 1 / math.expm1(positive("epsilon", epsilon) / (n * _moved_counts(query)))
-        cost = lambda m: cls(n, m, population).cost(query).epsilon
-        return cls(n, loosened(start, lambda m: cost(m) <= epsilon), population)
 
-    def _prepare(self, query):
+        def fine(m):
+            return cls(n, m, population).cost(query).epsilon <= epsilon
+
+        return cls(n, loosened(start, fine), population)
+
+    def _prepare(self, query: Query) -> Callable:
         m, claim = Fraction(self.m), self.cost(query).epsilon
-        chance = lambda count: (count + m) / (self.population + 2 * m)
+
+        def chance(count):
+            return (count + m) / (self.population + 2 * m)
+
+        def hit(p):
+            return secrets.randbelow(p.denominator) < p.numerator
+
         vet(self.n * _moved_counts(query) * math.log(chance(1) / chance(0)), claim)
-        hit = lambda p: secrets.randbelow(p.denominator) < p.numerator
 
         def draw(s):
             chances = [chance(int(v)) for v in np.clip(np.rint(s), 0, self.population)]
@@ -122,8 +145,18 @@ def _moved_counts(query: Query) -> int:
 class RandomisedResponse(Mechanism):
     """Each category is kept with probability `keep`, else another is drawn at random: pure ε.
 
-    Categories are 0..categories-1.
-    ε = Δ₀ log(keep (categories - 1) / (1 - keep)) (Warner 1965). A release cuts codes to the range.
+    ε = Δ₀ log(keep (categories - 1) / (1 - keep)). A release cuts codes to the range.
+
+    Parameters
+    ----------
+    keep : float
+        The probability of the truth, above 1/categories.
+    categories : int
+        Their number; the codes are 0..categories-1.
+
+    References
+    ----------
+    Warner 1965.
     """
 
     keep: float
@@ -143,18 +176,18 @@ class RandomisedResponse(Mechanism):
     def _other(self) -> float:
         return (1 - self.keep) / (self.categories - 1)
 
-    def log_prob(self, s_dp, s) -> np.ndarray:
+    def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of the answers s_dp (..., r) given s (..., r), summed over r."
         s_dp, s = np.asarray(s_dp), np.asarray(s)
         inside = (s_dp >= 0) & (s_dp < self.categories) & (s >= 0) & (s < self.categories)
         log_p = np.where(s_dp == s, math.log(self.keep), math.log(self._other))
         return np.where(inside & (s_dp == np.rint(s_dp)), log_p, -np.inf).sum(-1)
 
-    def log_prob_max(self, s_dp) -> float:
+    def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The largest probability over s, attained at s = s_dp; -inf for an impossible answer."
         return float(self.log_prob(s_dp, s_dp))
 
-    def transform(self, u, s) -> np.ndarray:
+    def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF over the categories in their order: u in (0, 1) of shape (..., r)."
         u, s, q = np.asarray(u, float), np.asarray(s, float), self._other
         after = s + 1 + np.floor((u - s * q - self.keep) / q)
@@ -177,10 +210,13 @@ class RandomisedResponse(Mechanism):
         "The largest probability of truth with cost at most ε."
         odds = math.exp(positive("epsilon", epsilon) / _changed_answers(query))
         start = min(odds / (odds + categories - 1), 1 - 2.0**-53)
-        cost = lambda keep: cls(keep, categories).cost(query).epsilon
-        return cls(loosened(start, lambda keep: cost(keep) <= epsilon, towards=0), categories)
 
-    def _prepare(self, query):
+        def fine(keep):
+            return cls(keep, categories).cost(query).epsilon <= epsilon
+
+        return cls(loosened(start, fine, towards=0), categories)
+
+    def _prepare(self, query: Query) -> Callable:
         codes = list(range(int(self.categories)))
         answer = opendp_library().m.make_randomized_response(codes, prob=float(self.keep))
         vet(_changed_answers(query) * answer.map(1), self.cost(query).epsilon)

@@ -8,10 +8,13 @@ __all__ = ['Release', 'release']
 # %% ../../nbs/mechanisms/07_release.ipynb #d7256951
 import json
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..accounting import Cost
 from ..ledger import Ledger
@@ -25,12 +28,25 @@ from ..privacy import Query, hushed, identity, write_atomically
 # %% ../../nbs/mechanisms/07_release.ipynb #702549dc
 @dataclass(frozen=True)
 class Release:
-    """What the data owner publishes: the privatised query s_dp (r,), the query it answers, and the
-    mechanism that was used.
+    """What the data owner publishes: the privatised values, the query and the mechanism.
 
-    Holds nothing else of the records, so everything computed from it is free. Raises ValueError if
-    s_dp is not a vector of finite numbers, or not of the query's stated dim; TypeError for a query
-    or a mechanism that is none.
+    Holds nothing else of the records, so everything computed from it is free.
+
+    Parameters
+    ----------
+    s_dp : array (r,)
+        The privatised values of the query.
+    query : Query
+        The query that they answer.
+    mechanism : Mechanism
+        The mechanism that was used.
+
+    Raises
+    ------
+    TypeError
+        For a query or a mechanism that is none.
+    ValueError
+        If s_dp is not a vector of finite numbers, or not of the query's stated dim.
     """
 
     s_dp: np.ndarray
@@ -54,11 +70,20 @@ class Release:
         s_dp.flags.writeable = False
         object.__setattr__(self, "s_dp", s_dp)
 
-    def save(self, path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the numbers, and the mechanism by its module and name, as JSON.
 
-        The query's function is code and stays out. TypeError for a mechanism that would not come
-        back from the file as itself.
+        The query's function is code and stays out.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Raises
+        ------
+        TypeError
+            For a mechanism that would not come back from the file as itself.
         """
         about = {f.name: getattr(self.query, f.name) for f in fields(Query) if f.name != "fn"}
         state = dict(
@@ -71,12 +96,22 @@ class Release:
         write_atomically(path, json.dumps(state, indent=1).encode())
 
     @classmethod
-    def load(cls, path, fn=None) -> "Release":
+    def load(cls, path: str | Path, fn: Callable | None = None) -> "Release":
         """Read a saved release; nothing in the file is executed or imported.
 
-        fn: the query's function, where the model simulates data sets; without it the model must
-        simulate the query's value itself. ValueError if the file is not a release, or if the
-        module that defines its mechanism is not imported.
+        Parameters
+        ----------
+        path : path
+            The file.
+        fn : callable, optional
+            The query's function, where the model simulates data sets; without it the model must
+            simulate the query's value itself.
+
+        Raises
+        ------
+        ValueError
+            If the file is not a release, or if the module that defines its mechanism is not
+            imported.
         """
         data = Path(path).read_bytes()
         try:
@@ -93,15 +128,15 @@ class Release:
             ) from error
 
 # %% ../../nbs/mechanisms/07_release.ipynb #259968eb
-def _class_named(module: str, name: str):
+def _class_named(module: str, name: str) -> type | None:
     "The mechanism class that a loaded module holds under this qualified name, else None."
     found = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, "__dict__", {}).get(part)  # as it stands: no hook of a module runs
     return found if isinstance(found, type) and issubclass(found, Mechanism) else None
 
-
-def _described(mechanism) -> dict:
+# %% ../../nbs/mechanisms/07_release.ipynb #65284b60
+def _described(mechanism: Mechanism) -> dict:
     "The mechanism as plain JSON; TypeError unless it would come back as itself."
     kind = type(mechanism)
     full = f"{kind.__module__}.{kind.__qualname__}"
@@ -125,7 +160,7 @@ def _described(mechanism) -> dict:
     return state
 
 # %% ../../nbs/mechanisms/07_release.ipynb #83a71646
-def _plain(value):
+def _plain(value: Any) -> Any:
     "A mechanism's field for JSON: a number, a text, None, another mechanism, or a tuple of those."
     if isinstance(value, np.generic):
         value = value.item()
@@ -141,7 +176,8 @@ def _plain(value):
     )
 
 # %% ../../nbs/mechanisms/07_release.ipynb #a78574ad
-def _from_plain(value):
+def _from_plain(value: Any) -> Any:
+    "What `_plain` wrote."
     if not isinstance(value, dict):
         return value
     if "mechanism" in value:
@@ -150,6 +186,7 @@ def _from_plain(value):
 
 
 def _mechanism_of(state: dict) -> Mechanism:
+    "What `_described` wrote; ValueError where its module is not imported."
     kind = _class_named(state["module"], state["name"])
     if kind is None:
         raise ValueError(
@@ -159,7 +196,8 @@ def _mechanism_of(state: dict) -> Mechanism:
     return kind(**{name: _from_plain(value) for name, value in state["fields"].items()})
 
 
-def _comes_back(state: dict, mechanism) -> bool:
+def _comes_back(state: dict, mechanism: Mechanism) -> bool:
+    "Whether a file of this state would give the mechanism again."
     try:
         return bool(_mechanism_of(json.loads(json.dumps(state))) == mechanism)
     except Exception:
@@ -179,14 +217,16 @@ _OURS = {
     )
 }
 
-
-def _all_mechanisms(kind=Mechanism):
+# %% ../../nbs/mechanisms/07_release.ipynb #6fd6a7a1
+def _all_mechanisms(kind: type = Mechanism) -> Iterator[type]:
+    "The mechanisms that are defined, here and elsewhere."
     for derived in kind.__subclasses__():
         yield derived
         yield from _all_mechanisms(derived)
 
 
 def _mechanism_of_version_1(state: dict) -> Mechanism:
+    "The mechanism of an older file; ValueError unless its name leads to one."
     values = dict(state)
     name = values.pop("name")
     kinds = [_OURS[name]] if name in _OURS else [k for k in _all_mechanisms() if k.__name__ == name]
@@ -200,7 +240,7 @@ def _mechanism_of_version_1(state: dict) -> Mechanism:
 
 # %% ../../nbs/mechanisms/07_release.ipynb #c78eb55b
 def release(
-    x,
+    x: ArrayLike,
     query: Query,
     mechanism: Mechanism,
     ledger: Ledger,
@@ -210,17 +250,46 @@ def release(
 ) -> Release:
     """Publish a privatised query of the records x. Costs mechanism.cost(query, delta), paid first.
 
-    x: one data set, as the query takes it less the batch axis. delta: for mechanisms that need one;
-    without it, Gaussian noise is charged by its loss where the ledger composes losses. The noise is
-    OpenDP's, from the operating system's entropy: it cannot be seeded. Neighbours and unit of
-    protection are the query's. Raises, with nothing spent: BudgetError when the ledger cannot pay,
-    TypeError for what is no query or has no private draw, ValueError for a price that cannot be
-    stated, or a query that fails on public stand-ins. Afterwards it neither raises nor warns.
+    The noise is OpenDP's, from the operating system's entropy: it cannot be seeded. After payment
+    it neither raises nor warns.
+
+    Parameters
+    ----------
+    x : array
+        The records: one data set, as the query takes it less the batch axis.
+    query : Query
+        What is published of them; neighbours and unit of protection are the query's.
+    mechanism : Mechanism
+        The noise.
+    ledger : Ledger
+        Who pays.
+    delta : float, optional
+        For mechanisms that need one; without it, Gaussian noise is charged by its loss where the
+        ledger composes losses.
+    label : str
+        The ledger's word for it.
+
+    Returns
+    -------
+    Release
+        All that may leave.
+
+    Raises
+    ------
+    BudgetError
+        When the ledger cannot pay. As for every error, nothing was spent.
+    TypeError
+        For what is no query or has no private draw.
+    ValueError
+        For a price that cannot be stated, or a query that fails on public stand-ins.
     """
     _check_arguments(query, mechanism, ledger)
     cost = _price(query, mechanism, ledger, delta)
     draw = mechanism._prepare(query)
-    pay = lambda: ledger.spend(cost, label, neighbours=query.neighbours, unit=query.unit)
+
+    def pay():
+        return ledger.spend(cost, label, neighbours=query.neighbours, unit=query.unit)
+
     paid = None if ledger.affords(cost) else pay()  # which refuses, before x is looked at
     size = query.rehearse(np.shape(x))
     paid or pay()
@@ -228,7 +297,8 @@ def release(
         return Release(draw(query.confidential(x, size)), query, mechanism)
 
 # %% ../../nbs/mechanisms/07_release.ipynb #af4c9b19
-def _check_arguments(query, mechanism, ledger) -> None:
+def _check_arguments(query: Any, mechanism: Any, ledger: Any) -> None:
+    "TypeError, with nothing spent, for what cannot make a release."
     if not isinstance(ledger, Ledger):
         raise TypeError(f"ledger must be a dpsbi.Ledger, not {type(ledger).__name__}")
     if not isinstance(query, Query):

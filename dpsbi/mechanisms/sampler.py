@@ -6,6 +6,9 @@
 __all__ = ['FARTHEST', 'LARGEST', 'opendp_library', 'vet', 'vetted_noise']
 
 # %% ../../nbs/mechanisms/02_sampler.ipynb #33927873
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from .mechanism import ALLOWANCE
@@ -15,7 +18,8 @@ from ..privacy import positive
 FARTHEST = 2.0**900  # released values are cut to within this of 0
 
 
-def opendp_library():
+def opendp_library() -> Any:
+    "OpenDP, imported when first needed."
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -23,7 +27,15 @@ def opendp_library():
 
 
 def vet(proved: float, claimed: float) -> None:
-    "Raise RuntimeError unless the sampler's own proof is as good as the price, to its last digits."
+    """Raise RuntimeError unless the sampler's own proof is as good as the price.
+
+    Parameters
+    ----------
+    proved : float
+        The privacy loss that the sampler proves.
+    claimed : float
+        The one that the price states; compared to its last digits.
+    """
     if not proved <= max(claimed * (1 + 2.0**-40), 1e-300):
         raise RuntimeError(
             f"the sampler proves a privacy loss of {proved:.9g} where the price "
@@ -32,10 +44,24 @@ def vet(proved: float, claimed: float) -> None:
         )
 
 # %% ../../nbs/mechanisms/02_sampler.ipynb #08f5ba93
-def vetted_noise(kind: str, scale: float, sensitivity: float, claimed: float):
-    """The private draw s (r,) -> s plus exact Laplace or Gaussian noise; from the system's entropy.
+def vetted_noise(kind: str, scale: float, sensitivity: float, claimed: float) -> Callable:
+    """The private draw s (r,) -> s plus exact noise, from the system's entropy.
 
-    claimed: the ε (Laplace) or ρ (Gaussian) to be proved at this sensitivity.
+    Parameters
+    ----------
+    kind : {"laplace", "gaussian"}
+        The law of the noise.
+    scale : float
+        Its scale b, or its standard deviation.
+    sensitivity : float
+        Of the values, in l1 (Laplace) or l2 (Gaussian).
+    claimed : float
+        The ε (Laplace) or ρ (Gaussian) to be proved at this sensitivity.
+
+    Raises
+    ------
+    RuntimeError
+        Where the proof falls short of the claim; nothing is drawn.
     """
     dp = opendp_library()
     if kind == "laplace":

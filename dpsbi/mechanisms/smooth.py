@@ -7,9 +7,11 @@ __all__ = ['smoothness', 'SmoothNoise', 'SmoothLaplace', 'SmoothGaussian', 'vett
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #1c6a87d3
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
 from ..accounting import Cost
@@ -21,9 +23,18 @@ from ..privacy import Query, positive
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #49bfc5fb
 def smoothness(epsilon: float, delta: float, dim: int = 1) -> float:
-    """The ξ at which Nissim et al. (2007) compute smooth sensitivities for (ε, δ) and `dim` values.
+    """The ξ at which smooth sensitivities are computed: ε / (4 (dim + log(2/δ))).
 
-    It is ε / (4 (dim + log(2/δ))).
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee that is wanted.
+    dim : int
+        The number of values.
+
+    References
+    ----------
+    Nissim et al. 2007.
     """
     return positive("epsilon", epsilon) / (4 * (dim + math.log(2 / positive("delta", delta))))
 
@@ -33,10 +44,17 @@ class SmoothNoise(Mechanism):
     """Noise of scale multiplier × smooth sensitivity.
 
     s holds the values and, last, their smooth sensitivity: (..., p + 1).
+
+    Parameters
+    ----------
+    multiplier : float
+        The scale of the noise, in smooth sensitivities.
+    floor : float
+        Smaller smooth sensitivities are raised to it; rejection sampling needs it above 0.
     """
 
     multiplier: float
-    floor: float = 0.0  # smaller smooth sensitivities are raised to it; rejection needs it above 0
+    floor: float = 0.0
     needs_delta = True
 
     def __post_init__(self):
@@ -52,7 +70,7 @@ class SmoothNoise(Mechanism):
             )
         return s[..., :-1], self.multiplier * np.maximum(s[..., -1:], self.floor)
 
-    def log_prob(self, s_dp, s) -> np.ndarray:
+    def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log density of s_dp (..., p) given s (..., p + 1), summed over p; -inf at scale 0."
         value, scale = self._split(s)
         safe = np.where(scale > 0, scale, 1.0)
@@ -60,19 +78,19 @@ class SmoothNoise(Mechanism):
         log_p = log_p - value.shape[-1] * np.log(safe[..., 0])
         return np.where(scale[..., 0] > 0, log_p, -np.inf)
 
-    def log_prob_max(self, s_dp) -> float:
+    def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The density's bound, at the smallest scale; inf when `floor` is 0: there is no bound then."
         p = np.shape(s_dp)[-1]
         if not self.floor:
             return math.inf
         return float(self._log_density(np.zeros(p)) - p * math.log(self.multiplier * self.floor))
 
-    def sample(self, s, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "Releases (..., p) of s (..., p + 1). NOT PRIVATE: for the analyst's simulations only."
         value, scale = self._split(s)
         return value + scale * self._standard(np.maximum(rng.random(value.shape), 2.0**-54))
 
-    def transform(self, u, s) -> np.ndarray:
+    def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., p) to releases of s (..., p + 1)."
         value, scale = self._split(s)
         return value + scale * self._standard(np.asarray(u, float))
@@ -94,9 +112,15 @@ class SmoothNoise(Mechanism):
         return Cost(self._slide_and_dilate(slide, xi, query.dim - 1, delta), delta)
 
     @classmethod
-    def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0, floor: float = 0.0):
+    def calibrate(
+        cls, query: Query, epsilon: float, delta: float = 0.0, floor: float = 0.0
+    ) -> "SmoothNoise":
         "The smallest multiplier with cost at most (ε, δ); ValueError where ξ is too coarse."
-        epsilon, cost = positive("epsilon", epsilon), lambda m: cls(m).cost(query, delta).epsilon
+        epsilon = positive("epsilon", epsilon)
+
+        def cost(multiplier):
+            return cls(multiplier).cost(query, delta).epsilon
+
         if cost(math.exp(40.0)) >= epsilon:
             better = smoothness(epsilon, delta, query.dim - 1)
             raise ValueError(
@@ -104,11 +128,14 @@ class SmoothNoise(Mechanism):
                 f"δ = {delta:g}; compute the smooth sensitivity at ξ = {better:.3g} "
                 "or less"
             )
-        gap = lambda log_m: cost(math.exp(log_m)) - epsilon
+
+        def gap(log_m):
+            return cost(math.exp(log_m)) - epsilon
+
         start = math.exp(optimize.brentq(gap, -40.0, 40.0, xtol=1e-14))
         return cls(loosened(start, lambda m: cost(m) <= epsilon), floor)
 
-    def _prepare(self, query):
+    def _prepare(self, query: Query) -> Callable:
         return vetted_smooth_noise(self, query.dim - 1, self._move(query))
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #59cff90d
@@ -116,7 +143,14 @@ class SmoothNoise(Mechanism):
 class SmoothLaplace(SmoothNoise):
     """Laplace noise of scale multiplier × smooth sensitivity (l1; l2 costs √p more): (ε, δ).
 
-    Source: Nissim et al. 2007; the multiplier is near 2/ε, not 1/ε.
+    Parameters
+    ----------
+    multiplier, floor : float
+        As for every smooth noise: the scale in smooth sensitivities, and the least of these.
+
+    References
+    ----------
+    Nissim et al. 2007; the multiplier is near 2/ε, not 1/ε.
     """
 
     _kind = "laplace"
@@ -141,7 +175,14 @@ class SmoothLaplace(SmoothNoise):
 class SmoothGaussian(SmoothNoise):
     """Normal noise of standard deviation multiplier × smooth sensitivity (l2 or l1): (ε, δ).
 
-    Source: Nissim et al. 2007, with exact constants.
+    Parameters
+    ----------
+    multiplier, floor : float
+        As for every smooth noise: the scale in smooth sensitivities, and the least of these.
+
+    References
+    ----------
+    Nissim et al. 2007, with exact constants.
     """
 
     _kind = "gaussian"
@@ -164,8 +205,25 @@ class SmoothGaussian(SmoothNoise):
         return gaussian_epsilon(delta / 2 * math.exp(-dilate), slide) + dilate
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #5c5b74b9
-def vetted_smooth_noise(mechanism: SmoothNoise, p: int, move: float):
-    "The private draw (s, SS) (p + 1,) -> s plus noise of scale multiplier × SS, cut as derived."
+def vetted_smooth_noise(mechanism: SmoothNoise, p: int, move: float) -> Callable:
+    """The private draw (s, SS) (p + 1,) -> s plus noise of scale multiplier × SS, cut as derived.
+
+    Parameters
+    ----------
+    mechanism : SmoothNoise
+        The noise.
+    p : int
+        The number of values.
+    move : float
+        How far neighbours' values lie apart, over their smooth sensitivity.
+
+    Raises
+    ------
+    RuntimeError
+        Where the sampler's proof falls short of the price; nothing is drawn.
+    ValueError
+        Where a scale within the limits cannot be drawn.
+    """
     low, high = max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p
     least, most = mechanism.multiplier * low, mechanism.multiplier * high
     if not (1e-300 <= least and most <= 1e300 and low <= high):
