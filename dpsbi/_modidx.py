@@ -1486,6 +1486,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                    'dpsbi.owner.noise.Private.gumbel_smallest': ( 'owner/noise.html#private.gumbel_smallest',
                                                                                   'dpsbi/owner/noise.py'),
                                    'dpsbi.owner.noise.Seeded': ('owner/noise.html#seeded', 'dpsbi/owner/noise.py'),
+                                   'dpsbi.owner.noise.Seeded._geometric': ('owner/noise.html#seeded._geometric', 'dpsbi/owner/noise.py'),
                                    'dpsbi.owner.noise.Seeded.draw': ('owner/noise.html#seeded.draw', 'dpsbi/owner/noise.py'),
                                    'dpsbi.owner.noise.Seeded.gumbel_smallest': ( 'owner/noise.html#seeded.gumbel_smallest',
                                                                                  'dpsbi/owner/noise.py'),
