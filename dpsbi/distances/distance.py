@@ -6,17 +6,20 @@
 __all__ = ['finite', 'check_number', 'Distance', 'Observed', 'rehearsed', 'quiet']
 
 # %% ../../nbs/distances/02_distance.ipynb #0b17911f
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..privacy import as_records, hushed, numeric
 from ..running import in_order
 
 # %% ../../nbs/distances/02_distance.ipynb #2f82adf9
 def finite(values: np.ndarray, what: str) -> np.ndarray:
+    "Public values as they are; ValueError, which names them by `what`, if one is not finite."
     if not np.isfinite(values).all():
         raise ValueError(
             f"{what} must be finite, but {np.count_nonzero(~np.isfinite(values))} values are not"
@@ -35,8 +38,8 @@ def _batch(y) -> np.ndarray:
     return y
 
 
-def check_number(shape: tuple, n, neighbours: str) -> None:
-    "ValueError for what is no data set (N, …), or has another number of records than the public n."
+def check_number(shape: tuple, n: int | None, neighbours: str) -> None:
+    "ValueError for what is no data set (N, …), or has another number of records than a public n."
     if len(shape) == 0 or (neighbours == "replace" and n is not None and shape[0] != n):
         raise ValueError(
             f"the sensitivity was stated for n = {n} records, but x has shape {shape}; "
@@ -45,18 +48,23 @@ def check_number(shape: tuple, n, neighbours: str) -> None:
 
 # %% ../../nbs/distances/02_distance.ipynb #75f1d8fa
 class Distance:
-    """A distance between one data set and each of a batch, with a bound on what one record of the former can change.
+    """A distance between one data set and each of a batch, which bounds what one record can move.
 
-    A subclass has sensitivity, error, neighbours and unit; _check(shape, y), which raises ValueError for what is wrong
-    whatever the records are; and _observe(x) -> state and _compare(state, y) -> (B,), which raise nothing that
-    depends on the records.
+    A subclass has sensitivity, error, neighbours and unit; _check(shape, y), which raises
+    ValueError for what is wrong whatever the records are; and _observe(x) -> state and
+    _compare(state, y) -> (B,), which raise nothing that depends on the records.
     """
 
-    neighbours, unit, chunk = "replace", "record", 1 << 20
+    neighbours = "replace"
+    unit = "record"
+    chunk = 1 << 20
 
     @property
     def error(self) -> float:
-        "A bound on |computed - exact| of a distance; unless a subclass says better, a claim: 2⁻²⁰ of the sensitivity."
+        """A bound on |computed - exact| of a distance.
+
+        Unless a subclass says better, a claim: 2⁻²⁰ of the sensitivity.
+        """
         return self.sensitivity * 2.0**-20
 
     @property
@@ -64,29 +72,67 @@ class Distance:
         "The farthest that one record can move the COMPUTED distance: sensitivity + 2 error."
         return self.sensitivity + 2 * self.error
 
-    def at(self, x) -> "Observed":
-        """Summarise the data set x (N, …) once; call the result with batches (B, M, …).
+    def at(self, x: ArrayLike) -> "Observed":
+        """Summarise the data set x once; call the result with batches (B, M, …).
 
-        Entries that are no finite number count as 0. ValueError for a wrong shape, never for a record.
+        Parameters
+        ----------
+        x : array (N, …)
+            The confidential records. Entries that are no finite number count as 0.
+
+        Returns
+        -------
+        Observed
+            The distance with its observed side; as confidential as the records.
+
+        Raises
+        ------
+        ValueError
+            For a wrong shape, never for a record.
         """
         x = as_records(x)
         self._check(x.shape)
         with hushed():
             return Observed(self, x.shape, self._observe(x))
 
-    def between(self, x, y, executor: Executor | None = None) -> np.ndarray:
-        """Distances (B,) of one data set x (N, …) from each of a batch y (B, M, …).
+    def between(self, x: ArrayLike, y: ArrayLike, executor: Executor | None = None) -> np.ndarray:
+        """Distances of one data set from each of a batch.
 
-        They are confidential: release them only through a mechanism. +inf where a data set of y is not finite.
-        executor: any concurrent.futures executor; the result does not depend on it.
+        They are confidential: release them only through a mechanism.
+
+        Parameters
+        ----------
+        x : array (N, …)
+            The confidential records. Entries that are no finite number count as 0.
+        y : array (B, M, …)
+            The simulated data sets.
+        executor
+            Any concurrent.futures executor; the result is the same without.
+
+        Returns
+        -------
+        array (B,)
+            +inf where a data set of y is not finite.
         """
         return self.at(x)(y, executor)
 
-    def rehearse(self, shape, y) -> None:
-        """Run the distance on public stand-ins for a data set of this shape (N, …); ValueError if it fails.
+    def rehearse(self, shape: tuple, y: ArrayLike) -> None:
+        """Run the distance on public stand-ins for a data set; no record is read.
 
-        y: simulated data sets (B, M, …), of which one is used. The stand-ins are zeros: N records, or 0, 1 and 2
-        records where N is confidential (neighbours="add-remove"). No record is read.
+        The stand-ins are zeros: N records, or 0, 1 and 2 records where N is confidential
+        (neighbours="add-remove").
+
+        Parameters
+        ----------
+        shape : tuple (N, …)
+            That of the data set.
+        y : array (B, M, …)
+            Simulated data sets, of which one is used.
+
+        Raises
+        ------
+        ValueError
+            If the distance fails.
         """
         y = _one_finite(_batch(y))
         self._check(tuple(shape), y)
@@ -99,7 +145,7 @@ class Distance:
         return [np.zeros((size, *shape[1:])) for size in sizes]
 
     def _check(self, shape: tuple, y: np.ndarray | None = None) -> None:
-        "ValueError for a wrong shape of x, or for simulated data sets y (finite) that do not go with it."
+        "ValueError for a wrong shape of x, or for simulated y (finite) that do not go with it."
 
 # %% ../../nbs/distances/02_distance.ipynb #ff65b94f
 def _good(y: np.ndarray) -> np.ndarray:
@@ -120,22 +166,22 @@ def _chunk_of(distance: Distance, state, y: np.ndarray) -> np.ndarray:
         return np.full(len(y), np.inf)
     if not good.all():
         y = y.copy()
-        y[~good] = y[
-            np.argmax(good)
-        ]  # a stand-in: on some processors matrix products round by the number of rows
+        # a stand-in: on some processors matrix products round by the number of rows
+        y[~good] = y[np.argmax(good)]
     with hushed():
         return np.where(good, distance._compare(state, y), np.inf)
 
-
+# %% ../../nbs/distances/02_distance.ipynb #ff65b94f-1
 @dataclass(frozen=True)
 class Observed:
-    "A distance with its observed side computed once: call it with batches y (B, M, …) for distances (B,)."
+    "A distance with its observed side computed once: call it with batches y for distances (B,)."
 
     distance: Distance
     shape: tuple = field(repr=False)
     state: Any = field(repr=False)
 
-    def __call__(self, y, executor: Executor | None = None) -> np.ndarray:
+    def __call__(self, y: ArrayLike, executor: Executor | None = None) -> np.ndarray:
+        "Distances (B,) from each simulated data set of y (B, M, …); as `Distance.between`."
         y = _batch(y)
         if len(y) > 0:
             self.distance._check(self.shape, _one_finite(y))
@@ -145,7 +191,7 @@ class Observed:
             return np.concatenate([np.empty(0), *in_order(executor, _chunk_of, tasks)])
 
 # %% ../../nbs/distances/02_distance.ipynb #5e1a58a2-0
-def rehearsed(fn: Callable, *arguments):
+def rehearsed(fn: Callable, *arguments: Any) -> Any:
     "fn of public arguments; whatever it raises, as a ValueError."
     try:
         with hushed():
@@ -157,7 +203,7 @@ def rehearsed(fn: Callable, *arguments):
         ) from error
 
 # %% ../../nbs/distances/02_distance.ipynb #5e1a58a2-1
-def quiet(fn: Callable, *arguments):
+def quiet(fn: Callable, *arguments: Any) -> Any:
     "fn of confidential arguments; None where it fails, for its words could speak of a record."
     try:
         return fn(*arguments)

@@ -10,12 +10,13 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from ..privacy import positive
 
 # %% ../../nbs/distances/01_kernels.ipynb #9b033fe8
-def _bandwidth(value) -> float:
+def _bandwidth(value: float) -> float:
     "A bandwidth whose square and inverse square are ordinary numbers."
     value = positive("bandwidth", value)
     if not 1e-100 <= value <= 1e100:
@@ -26,13 +27,14 @@ def _bandwidth(value) -> float:
 class Kernel:
     """A kernel of the Euclidean distance r that falls as r grows; called with r², of any shape.
 
-    One of your own must be right to 16 roundings of its peak: so much is allowed for in a distance's error.
+    One of your own must be right to 16 roundings of its peak: so much is allowed for in a
+    distance's error.
     """
 
     peak = 1.0  # k(0)
     precise = False  # whether fall has a relative error of a few roundings, however small it is
 
-    def fall(self, r2):
+    def fall(self, r2: ArrayLike) -> np.ndarray:
         "k(r) - k(0), at most 0, of the shape of r2 = r²."
         return self(r2) - self.peak
 
@@ -41,16 +43,22 @@ class Kernel:
         return -float(self.fall(np.float64(diameter) ** 2))
 
     def draw_frequencies(self, count: int, dim: int, rng: np.random.Generator) -> np.ndarray:
-        "Draws (count, dim) from the kernel's spectral density."
+        "Draws (count, dim) from the kernel's spectral density; ValueError where there is none."
         raise ValueError(
             f"{self!r} has no spectral density to draw random features from; "
             "use Gaussian, Laplace or Matern"
         )
 
-
+# %% ../../nbs/distances/01_kernels.ipynb #9b033fe8-1
 @dataclass(frozen=True)
 class Gaussian(Kernel):
-    "The kernel exp(-r²/2ℓ²). bandwidth: ℓ, in the records' unit, above 0."
+    """The kernel exp(-r²/2ℓ²).
+
+    Parameters
+    ----------
+    bandwidth : float
+        ℓ, in the records' unit, above 0.
+    """
 
     bandwidth: float
     precise = True
@@ -58,19 +66,30 @@ class Gaussian(Kernel):
     def __post_init__(self):
         object.__setattr__(self, "bandwidth", _bandwidth(self.bandwidth))
 
-    def __call__(self, r2):
+    def __call__(self, r2: ArrayLike) -> np.ndarray:
+        "k(r), of the shape of r2 = r²."
         return np.exp(np.multiply(r2, -0.5 / self.bandwidth**2))
 
-    def fall(self, r2):
+    def fall(self, r2: ArrayLike) -> np.ndarray:
+        "k(r) - k(0), of the shape of r2 = r², with all digits."
         return np.expm1(np.multiply(r2, -0.5 / self.bandwidth**2))
 
-    def draw_frequencies(self, count, dim, rng):
+    def draw_frequencies(self, count: int, dim: int, rng: np.random.Generator) -> np.ndarray:
+        "Normal draws (count, dim) of standard deviation 1/ℓ."
         return rng.standard_normal((count, dim)) / self.bandwidth
 
 # %% ../../nbs/distances/01_kernels.ipynb #a8707bd9
 @dataclass(frozen=True)
 class Matern(Kernel):
-    "The Matérn kernel of smoothness nu, one of 1/2, 3/2, 5/2. bandwidth: ℓ, in the records' unit, above 0."
+    """The Matérn kernel of smoothness nu.
+
+    Parameters
+    ----------
+    bandwidth : float
+        ℓ, in the records' unit, above 0.
+    nu : float
+        1/2, 3/2 or 5/2.
+    """
 
     bandwidth: float
     nu: float = 1.5
@@ -87,23 +106,28 @@ class Matern(Kernel):
 
     @property
     def precise(self) -> bool:
+        "Whether fall keeps all digits: for ν = 1/2."
         return self.nu == 0.5
 
     def _scaled(self, r2):
-        return np.minimum(
-            self.rate * np.sqrt(r2), 1e4
-        )  # exp(-1e4) is 0 already, and inf * 0 would be NaN
+        "s = √(2ν) r / ℓ, stopped where exp(-s) is 0 already: inf * 0 would be NaN."
+        return np.minimum(self.rate * np.sqrt(r2), 1e4)
 
-    def __call__(self, r2):
+    def __call__(self, r2: ArrayLike) -> np.ndarray:
+        "k(r), of the shape of r2 = r²."
         s = self._scaled(r2)
         polynomial = {0.5: 1.0, 1.5: 1 + s, 2.5: 1 + s + s * s / 3}[self.nu]
         return polynomial * np.exp(-s)
 
-    def fall(self, r2):
+    def fall(self, r2: ArrayLike) -> np.ndarray:
+        "k(r) - k(0), of the shape of r2 = r²."
         return np.expm1(-self._scaled(r2)) if self.nu == 0.5 else self(r2) - 1
 
-    def spread(self, diameter):
-        "The largest k(0) - k(r) on a domain of this diameter: incomplete gamma functions, which do not cancel."
+    def spread(self, diameter: float) -> float:
+        """The largest k(0) - k(r) on a domain of this diameter.
+
+        By incomplete gamma functions, which do not cancel.
+        """
         s = self._scaled(np.float64(diameter) ** 2)
         if self.nu == 0.5:
             return float(-np.expm1(-s))
@@ -111,28 +135,38 @@ class Matern(Kernel):
             return float(special.gammainc(2, s))
         return float(special.gammainc(3, s) + s * s / 6 * np.exp(-s))
 
-    def draw_frequencies(self, count, dim, rng):
-        "A multivariate t with 2ν degrees of freedom."
+    def draw_frequencies(self, count: int, dim: int, rng: np.random.Generator) -> np.ndarray:
+        "Draws (count, dim) of a multivariate t with 2ν degrees of freedom."
         normal, chi2 = rng.standard_normal((count, dim)), rng.chisquare(2 * self.nu, (count, 1))
         return normal * np.sqrt(2 * self.nu / chi2) / self.bandwidth
 
 # %% ../../nbs/distances/01_kernels.ipynb #347d41b3
 @dataclass(frozen=True)
 class Laplace(Matern):
-    "The kernel exp(-r/ℓ). bandwidth: ℓ, in the records' unit, above 0."
+    """The kernel exp(-r/ℓ).
+
+    Parameters
+    ----------
+    bandwidth : float
+        ℓ, in the records' unit, above 0.
+    """
 
     nu: float = field(default=0.5, init=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Energy(Kernel):
-    "The kernel -r of the energy distance (Székely, Rizzo 2013); its sensitivity is finite on a bounded domain only."
+    """The kernel -r of the energy distance; its sensitivity is finite on a bounded domain only.
+
+    Source: Székely, Rizzo (2013).
+    """
 
     peak = 0.0
     precise = True
     rate, nu = 0.0, 0.5  # the limit of a Laplace kernel whose bandwidth grows without end
 
-    def __call__(self, r2):
+    def __call__(self, r2: ArrayLike) -> np.ndarray:
+        "-r, of the shape of r2 = r²."
         return -np.sqrt(r2)
 
     fall = __call__

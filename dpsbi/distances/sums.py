@@ -8,9 +8,9 @@ __all__ = ['BLOCK', 'STEP', 'ACCURACY', 'PANEL', 'power_above', 'bits_of', 'Bloc
 
 # %% ../../nbs/distances/03_sums.ipynb #cff7a419
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Callable
 
 import numpy as np
 from scipy import special
@@ -30,11 +30,15 @@ def power_above(value: float) -> float:
 
 
 def bits_of(value: float) -> int:
+    "The bits of a float, read as an integer."
     return int(np.float64(value).view(np.int64))
 
-
+# %% ../../nbs/distances/03_sums.ipynb #23a8b471-1
 def _block_total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray) -> int:
-    "Σ k(0) - k over the rows of a and b, at most BLOCK pairs, in steps of the scale; scale: a power of two above all."
+    """Σ k(0) - k over the rows of a and b, at most BLOCK pairs, in steps of the scale.
+
+    scale: a power of two above all drops.
+    """
     r2 = cdist(a, b, "sqeuclidean")
     if kernel.precise and scale < 1:
         near = kernel.fall(r2) + 16 * scale
@@ -45,7 +49,10 @@ def _block_total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray) -> 
 
 
 def _total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray | None = None) -> int:
-    "Σ k(0) - k over all pairs of rows of a (N, d) and b (M, d); of a with itself where b is None. In steps, exact."
+    """Σ k(0) - k over all pairs of rows of a (N, d) and b (M, d), in steps, exact.
+
+    Of a with itself where b is None.
+    """
     own, b = b is None, a if b is None else b
     columns = max(1, min(len(b), BLOCK))
     rows, total = BLOCK // columns, 0
@@ -60,7 +67,21 @@ def _total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray | None = N
 # %% ../../nbs/distances/03_sums.ipynb #57e226fc
 @dataclass(frozen=True)
 class BlockedSums:
-    "Route 1. x (N, d), each record weighing 1/n; scale: the power of two above all drops; total: that of x with itself."
+    """Route 1: sums over blocks of pairs, for records x each weighing 1/n.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Any kernel.
+    scale : float
+        The power of two above all drops.
+    x : array (N, d)
+        The observed records.
+    n : int
+        The public number of records.
+    total : int
+        The sum of the drops of x with itself, in steps.
+    """
 
     kernel: Kernel
     scale: float
@@ -70,20 +91,18 @@ class BlockedSums:
 
     @property
     def own(self) -> float:
+        "The mean drop of x with itself."
         return self.scale * STEP * (self.total / self.n**2)
 
     def __call__(self, y: np.ndarray, with_own: bool = False) -> tuple[np.ndarray, np.ndarray]:
         "ρ² (B,), and the mean drop of y with itself (B,), for y (B, M, d)."
         n, m = self.n, y.shape[1]
         rho2, own = np.empty(len(y)), np.empty(len(y))
-        excess = (
-            self.kernel.peak * ((len(self.x) - n) / n) ** 2
-        )  # of the weights' sum, where records come and go
+        # of the weights' sum, where records come and go
+        excess = self.kernel.peak * ((len(self.x) - n) / n) ** 2
         for b, one in enumerate(y):
-            with_x, alone = (
-                _total(self.kernel, self.scale, self.x, one),
-                _total(self.kernel, self.scale, one),
-            )
+            with_x = _total(self.kernel, self.scale, self.x, one)
+            alone = _total(self.kernel, self.scale, one)
             difference = 2 * n * m * with_x - m**2 * self.total - n**2 * alone
             rho2[b] = excess + self.scale * STEP * (difference / (n * m) ** 2)
             own[b] = self.scale * STEP * (alone / m**2)
@@ -91,26 +110,29 @@ class BlockedSums:
 
 
 def blocked_sums(kernel: Kernel, spread: float, x: np.ndarray, n: int) -> BlockedSums:
+    "Route 1 for records x (N, d), each weighing 1/n; spread: the largest drop of the kernel."
     scale = power_above(spread)
     return BlockedSums(kernel, scale, x, n, _total(kernel, scale, x))
 
 # %% ../../nbs/distances/03_sums.ipynb #da464c40
 @lru_cache(maxsize=None)
 def _compiled(fn: Callable) -> Callable:
-    "fn compiled by numba when it is first used; it then runs without Python's lock, so threads share the work."
+    """fn compiled by numba when it is first used.
+
+    It then runs without Python's lock, so threads share the work.
+    """
     from numba import njit
 
     return njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})(fn)
 
 # %% ../../nbs/distances/03_sums.ipynb #03f571b0
 def _chebyshev_means(y, low, width, panels, degree):
-    "Mean Chebyshev polynomials T_r of y (B, M), clamped to the panels: (B, panels * degree). To be compiled."
-    means, t, even, odd = (
-        np.zeros((len(y), panels, degree)),
-        np.empty(256),
-        np.empty(256),
-        np.empty(256),
-    )
+    """Mean Chebyshev polynomials T_r of y (B, M), clamped to the panels: (B, panels * degree).
+
+    To be compiled.
+    """
+    means = np.zeros((len(y), panels, degree))
+    t, even, odd = np.empty(256), np.empty(256), np.empty(256)
     for row in range(len(y)):
         start = 0
         while start < y.shape[1]:
@@ -137,7 +159,10 @@ PANEL = 8.0  # bandwidths
 
 
 def _waves(length: float, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
-    "Frequencies ω (J,) and amplitudes (J,) of a Gaussian kernel of bandwidth 1, periodised around this length; eq. (2)."
+    """Frequencies ω (J,) and amplitudes (J,) of eq. (2).
+
+    For a Gaussian kernel of bandwidth 1, periodised around this length.
+    """
     margin = math.sqrt(2 * math.log(8 * 8 / accuracy**2))  # e^{-margin²/2} = accuracy² / 64
     period = length + margin
     omega = 2 * np.pi / period * np.arange(math.ceil(margin * period / (2 * np.pi)) + 1)
@@ -146,41 +171,63 @@ def _waves(length: float, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _degree(omega: np.ndarray, amplitude: np.ndarray, half: float, accuracy: float) -> int:
-    "The even number of Chebyshev terms after which the waves, on an interval of this half length, miss less than the accuracy."
+    """The even number of Chebyshev terms after which the waves miss less than the accuracy.
+
+    half: half the length of the interval.
+    """
     r = np.arange(2 * math.ceil(omega[-1] * half) + 120)
-    left_out = np.cumsum(2 * np.abs(special.jv(r[:, None], omega * half))[::-1], axis=0)[
-        ::-1
-    ] @ np.diag(amplitude)
+    bounds = 2 * np.abs(special.jv(r[:, None], omega * half))
+    left_out = np.cumsum(bounds[::-1], axis=0)[::-1] @ np.diag(amplitude)
     enough = np.linalg.norm(left_out, axis=1) * 2 * math.sqrt(2) < accuracy
     return 2 * math.ceil(int(np.argmax(enough)) / 2) + 2
 
 # %% ../../nbs/distances/03_sums.ipynb #1ecbe94c
 @lru_cache(maxsize=64)
 def wave_table(length: float, panels: int, accuracy: float = ACCURACY) -> np.ndarray:
-    "W (panels * degree, modes) for a Gaussian kernel of bandwidth 1 on [0, length]: mean Chebyshev polynomials to waves."
+    """The table W that turns mean Chebyshev polynomials to waves, for a Gaussian of bandwidth 1.
+
+    Parameters
+    ----------
+    length : float
+        The interval is [0, length], in bandwidths.
+    panels : int
+        So many pieces of equal length, with moments of their own.
+    accuracy : float
+        Of ρ, before rounding.
+
+    Returns
+    -------
+    array (panels * degree, modes)
+    """
     omega, amplitude = _waves(length, accuracy)
     half = length / panels / 2
     degree = _degree(omega, amplitude, half, accuracy)
-    angle = np.pi * (np.arange(degree) + 0.5) / degree
-    to_coefficients = (
-        np.cos(np.outer(np.arange(degree), angle))
-        * np.where(np.arange(degree) == 0, 1, 2)[:, None]
-        / degree
-    )
+    order = np.arange(degree)
+    angle = np.pi * (order + 0.5) / degree
+    twice = np.where(order == 0, 1, 2)[:, None]
+    to_coefficients = np.cos(np.outer(order, angle)) * twice / degree
     centres = half * (2 * np.arange(panels) + 1)
     at_nodes = (centres[:, None] + half * np.cos(angle))[..., None] * omega
-    table = np.concatenate(
-        [to_coefficients @ (f(at_nodes) * amplitude) for f in (np.cos, np.sin)], axis=-1
-    )
-    table = table.reshape(panels * degree, -1)
-    return (
-        table if panels > 1 else np.linalg.qr(table.T, mode="r").T
-    )  # |m W| needs no more columns than rows
+    waves = [to_coefficients @ (f(at_nodes) * amplitude) for f in (np.cos, np.sin)]
+    table = np.concatenate(waves, axis=-1).reshape(panels * degree, -1)
+    if panels > 1:
+        return table
+    return np.linalg.qr(table.T, mode="r").T  # |m W| needs no more columns than rows
 
 # %% ../../nbs/distances/03_sums.ipynb #71427ad7
 @dataclass(frozen=True)
 class Waves:
-    "The feature map of a Gaussian kernel on [low, low + length]: y (B, M, 1) -> means (B, K)."
+    """The feature map of a Gaussian kernel on a bounded line: y (B, M, 1) -> means (B, K).
+
+    Parameters
+    ----------
+    bandwidth : float
+        The kernel's, in the records' unit.
+    low : float
+        The lower end of the interval.
+    length : float
+        Its length, in the records' unit.
+    """
 
     bandwidth: float
     low: float
@@ -188,31 +235,40 @@ class Waves:
 
     @property
     def panels(self) -> int:
+        "How many pieces the interval is cut into."
         return max(1, math.ceil(self.length / self.bandwidth / PANEL))
 
     def __call__(self, y: np.ndarray) -> np.ndarray:
-        table = wave_table(self.length / self.bandwidth, self.panels)
+        "Mean features (B, K) of y (B, M, 1)."
+        panels = self.panels
+        table = wave_table(self.length / self.bandwidth, panels)
         if y.shape[1] == 0:
             return np.zeros((len(y), table.shape[1]))  # no records: the embedding is 0
         y = np.ascontiguousarray(y[..., 0])
-        y = np.sort(y, axis=1) if self.panels > 1 else y  # so that a panel's values come together
-        return (
-            _compiled(_chebyshev_means)(
-                y, self.low, self.length / self.panels, self.panels, len(table) // self.panels
-            )
-            @ table
-        )
+        y = np.sort(y, axis=1) if panels > 1 else y  # so that a panel's values come together
+        polynomials = _compiled(_chebyshev_means)
+        width, degree = self.length / panels, len(table) // panels
+        return polynomials(y, self.low, width, panels, degree) @ table
 
 # %% ../../nbs/distances/03_sums.ipynb #02215a62
 @dataclass(frozen=True)
 class FeatureSums:
-    "Route 2: a kernel with an explicit feature map of finite length. mean: μ_x (K,); own: peak - <μ_x, μ_x>."
+    """Route 2: a kernel with an explicit feature map of finite length.
+
+    Parameters
+    ----------
+    features : callable
+        From y (B, M, d) to mean features (B, K).
+    mean : array (K,)
+        Those of x, μ_x.
+    """
 
     features: Callable
     mean: np.ndarray
 
     @property
     def own(self) -> float:
+        "The mean drop of x with itself: peak - <μ_x, μ_x>."
         return 1 - float(self.mean @ self.mean)
 
     def __call__(self, y: np.ndarray, with_own: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -222,7 +278,10 @@ class FeatureSums:
 
 # %% ../../nbs/distances/03_sums.ipynb #52c95761
 def _responses(x, y, wx, wy, rate, order):
-    "For sorted x (N,) and y (M,), in units of 1/rate: the gap after each value, and h's q (N + M, 3). To be compiled."
+    """The gap after each of the sorted values x (N,) and y (M,), and h's q (N + M, 3).
+
+    In units of 1/rate. To be compiled.
+    """
     k, i, j, here = x.size + y.size, 0, 0, 0.0
     gap, q = np.empty(k), np.zeros((k, 3))
     for s in range(k):
@@ -242,7 +301,7 @@ def _responses(x, y, wx, wy, rate, order):
 
 # %% ../../nbs/distances/03_sums.ipynb #7f3145ff
 def _gap_integrals(gap, order):
-    "I_n (K, 2 order + 1) over each gap (K,). To be compiled."
+    "The integrals I_n (K, 2 order + 1) over each gap (K,). To be compiled."
     top = 2 * order
     integral = np.empty((gap.size, top + 1))
     for s in range(gap.size):
@@ -271,10 +330,8 @@ def _overlap(x, y, wx, wy, rate, order) -> float:
     gap, q = _compiled(_responses)(x, y, wx, wy, rate, order)
     if rate == 0:
         return 2 * float((q[:, 0] ** 2 * gap).sum())  # NumPy adds in pairs: few roundings
-    integral, c2 = (
-        _compiled(_gap_integrals)(gap, order),
-        2.0 ** (2 * order + 1) / math.factorial(2 * order),
-    )
+    integral = _compiled(_gap_integrals)(gap, order)
+    c2 = 2.0 ** (2 * order + 1) / math.factorial(2 * order)
     terms = q[:, 0] ** 2 * integral[:, 0]
     if order > 0:
         terms += 2 * q[:, 0] * q[:, 1] * integral[:, 1] + q[:, 1] ** 2 * integral[:, 2]
@@ -293,7 +350,19 @@ def _own(x: np.ndarray, w: float, rate: float, order: int) -> float:
 
 @dataclass(frozen=True)
 class SortedSums:
-    "Route 3. x (N,) sorted; w: the weight of one record of x; rate, order: λ and p = ν - 1/2."
+    """Route 3: one pass over sorted numbers.
+
+    Parameters
+    ----------
+    x : array (N,)
+        The observed records, sorted.
+    w : float
+        The weight of one of them.
+    rate : float
+        The kernel's λ.
+    order : int
+        The kernel's p = ν - 1/2.
+    """
 
     x: np.ndarray
     w: float
@@ -302,49 +371,56 @@ class SortedSums:
 
     @property
     def own(self) -> float:
+        "The mean drop of x with itself."
         return _own(self.x, self.w, self.rate, self.order)
 
     def __call__(self, y: np.ndarray, with_own: bool = False) -> tuple[np.ndarray, np.ndarray]:
         "ρ² (B,), and the mean drop of y with itself (B,) if asked for, for y (B, M, 1)."
         y = np.sort(y[..., 0], axis=1)
-        w = 1 / y.shape[1]
-        rho2 = np.array([_overlap(self.x, one, self.w, w, self.rate, self.order) for one in y])
-        own = (
-            np.array([_own(one, w, self.rate, self.order) for one in y])
-            if with_own
-            else np.zeros(len(y))
-        )
-        return rho2, own
+        w, kernel = 1 / y.shape[1], (self.rate, self.order)
+        rho2 = np.array([_overlap(self.x, one, self.w, w, *kernel) for one in y])
+        if not with_own:
+            return rho2, np.zeros(len(y))
+        return rho2, np.array([_own(one, w, *kernel) for one in y])
 
 # %% ../../nbs/distances/03_sums.ipynb #9d684b78
 @dataclass(frozen=True)
 class FourierFeatures(Kernel):
-    "The kernel mean_j cos ω_j·(u - v) of fixed, public frequencies (a tuple of D tuples of length d): random features of `base`."
+    """The kernel mean_j cos ω_j·(u - v) of fixed, public frequencies: random features of `base`.
+
+    Parameters
+    ----------
+    base : Kernel
+        The kernel that they stand for.
+    frequencies : tuple
+        The ω: D tuples of length d.
+    """
 
     base: Kernel
     frequencies: tuple = field(repr=False)
 
     @property
     def omega(self) -> np.ndarray:
+        "The frequencies (D, d)."
         return np.array(self.frequencies)
 
     def spread(self, diameter: float) -> float:
-        "1 - min k, from a grid and a bound on the second derivative, on a bounded line; 2 elsewhere."
+        """1 - min k on a domain of this diameter.
+
+        On a bounded line from a grid and a bound on the second derivative; 2 elsewhere.
+        """
         omega = self.omega
         curvature = float((omega**2).mean())
         step = 1e-3 / math.sqrt(curvature)  # misses the minimum by at most 1e-6 / 8
         if omega.shape[1] > 1 or not diameter / step < 1e6:
             return 2.0
         r = np.arange(math.ceil(diameter / step) + 1) * step
-        low = min(
-            np.cos(np.outer(piece, omega)).mean(axis=1).min()
-            for piece in np.array_split(r, len(r) // 4096 + 1)
-        )
-        return float(
-            min(2.0, 1 - low + step**2 / 8 * curvature)
-        )  # never above 2, whatever the bound says
+        pieces = np.array_split(r, len(r) // 4096 + 1)
+        low = min(np.cos(np.outer(piece, omega)).mean(axis=1).min() for piece in pieces)
+        # never above 2, whatever the bound says
+        return float(min(2.0, 1 - low + step**2 / 8 * curvature))
 
-    def means(self, y: np.ndarray, origin=0.0) -> np.ndarray:
+    def means(self, y: np.ndarray, origin: np.ndarray | float = 0.0) -> np.ndarray:
         "Mean features (B, 2D) of y (B, M, d), less the origin, which no distance depends on."
         omega = self.omega
         means, rows = np.zeros((len(y), 2 * len(omega))), max(1, BLOCK // len(omega))
@@ -356,7 +432,10 @@ class FourierFeatures(Kernel):
 
 
 def _angles(records: np.ndarray, omega: np.ndarray) -> np.ndarray:
-    "ω·u (N, D), each entry a function of its own record: a matrix product may round by the place of a row."
+    """ω·u (N, D), each entry a function of its own record.
+
+    A matrix product may round by the place of a row.
+    """
     angle = records[:, :1] * omega[:, 0]
     for k in range(1, records.shape[1]):
         angle += records[:, k : k + 1] * omega[:, k]

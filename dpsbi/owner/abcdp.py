@@ -8,12 +8,17 @@ __all__ = ['NothingAccepted', 'simulate_pool', 'abcdp', 'synthetic']
 # %% ../../nbs/owner/24_abcdp.ipynb #0215948e
 import time
 import warnings
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import closing
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import chain
+from os import PathLike
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from ..accounting import Cost
@@ -29,7 +34,15 @@ from ..running import Checkpoint, batch_sizes, check_generator, in_order, seed_s
 
 # %% ../../nbs/owner/24_abcdp.ipynb #69a429b1
 class NothingAccepted(ValueError):
-    "No draw was accepted: an output like any other, paid for and settled. `cost` is what it used."
+    """No draw was accepted: an output like any other, paid for and settled.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    cost : Cost
+        What the run has used.
+    """
 
     def __init__(self, message: str, cost: Cost):
         super().__init__(message)
@@ -42,7 +55,8 @@ def _simulate(model: Model, size: int, rng: np.random.Generator) -> tuple[np.nda
     return theta, numeric(simulated(model, theta, rng), "the simulated data sets")
 
 
-def _tasks(model, simulations, rng):
+def _tasks(model: Model, simulations: int, rng: np.random.Generator) -> Iterator[tuple]:
+    "The arguments of _simulate for each batch, each with a generator of its own."
     sizes = batch_sizes(simulations)
     return ((model, size, child) for size, child in zip(sizes, rng.spawn(len(sizes))))
 
@@ -59,9 +73,30 @@ def simulate_pool(
     rng: np.random.Generator,
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: str | PathLike | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Public: theta (T, d) from the prior and data sets (T, …). checkpoint: a path; a killed run resumes to the same result."
+    """Public simulations: parameters from the prior, and a data set at each.
+
+    Parameters
+    ----------
+    model : Model
+        The prior and the simulator.
+    simulations : int
+        T, how many.
+    rng : numpy Generator
+        For both.
+    executor
+        Any concurrent.futures executor; the result is the same without.
+    progress : bool
+        Show a bar after two seconds.
+    checkpoint : path, optional
+        A killed run resumes there to the same result.
+
+    Returns
+    -------
+    theta : array (T, d)
+    y : array (T, …)
+    """
     fingerprint = dict(
         method="simulate_pool",
         simulations=simulations,
@@ -70,9 +105,9 @@ def simulate_pool(
     )
     saved = Checkpoint(checkpoint, fingerprint)
     done, last, tasks = saved.load(), time.monotonic(), list(_tasks(model, simulations, rng))
-    theta, y, first = (
-        ([], [], 0) if done is None else ([done["theta"]], [done["y"]], int(done["batches"]))
-    )
+    theta, y, first = [], [], 0
+    if done is not None:
+        theta, y, first = [done["theta"]], [done["y"]], int(done["batches"])
     with tqdm(
         total=simulations,
         initial=sum(map(len, theta)),
@@ -81,39 +116,98 @@ def simulate_pool(
         disable=not progress,
         leave=False,
     ) as bar:
-        for batches, (new_theta, new_y) in enumerate(
-            in_order(executor, _simulate, tasks[first:]), first + 1
-        ):
-            theta.append(new_theta), y.append(new_y), bar.update(len(new_theta))
-            if time.monotonic() - last > 10 or (batches == len(tasks) and checkpoint is not None):
+        batches = in_order(executor, _simulate, tasks[first:])
+        for made, (new_theta, new_y) in enumerate(batches, first + 1):
+            theta.append(new_theta)
+            y.append(new_y)
+            bar.update(len(new_theta))
+            if time.monotonic() - last > 10 or (made == len(tasks) and checkpoint is not None):
                 theta, y, last = [np.concatenate(theta)], [np.concatenate(y)], time.monotonic()
-                saved.save(theta=theta[0], y=y[0], batches=np.array(batches))
+                saved.save(theta=theta[0], y=y[0], batches=np.array(made))
     return np.concatenate(theta), np.concatenate(y)
 
 # %% ../../nbs/owner/24_abcdp.ipynb #36bcdd48
-def _make_plan(
-    sensitivity, threshold, count, epsilon, delta, resample, budget, noise, selection, simulations
-):
-    "The private step: a SparseVector, or a NoisySmallest; ValueError where arguments do not agree."
-    if selection == "top":
-        if threshold is not None or resample or noise is not None or count > simulations:
+@dataclass(frozen=True)
+class _Plan:
+    "What was asked of a run, all of it public; ValueError where it does not agree."
+
+    sensitivity: float  # the most that a computed distance moves
+    threshold: float | None
+    count: int
+    epsilon: float
+    delta: float
+    resample: bool
+    budget: str
+    noise: str | None
+    selection: str
+    simulations: int
+
+    def __post_init__(self):
+        whole_number("count", self.count)
+        self.mechanism  # raises for what does not agree
+
+    @cached_property
+    def mechanism(self) -> SparseVector | NoisySmallest:
+        "The private step."
+        return self._nearest() if self.selection == "top" else self._below_threshold()
+
+    def _nearest(self) -> NoisySmallest:
+        if (
+            self.threshold is not None
+            or self.resample
+            or self.noise is not None
+            or self.count > self.simulations
+        ):
             raise ValueError(
                 "selection='top' takes the count smallest of all distances: leave out "
-                f"threshold, resample and noise, and let simulations ({simulations}) "
-                f"be at least count ({count})"
+                f"threshold, resample and noise, and let simulations ({self.simulations}) "
+                f"be at least count ({self.count})"
             )
-        return NoisySmallest.calibrate(sensitivity, epsilon, count, delta=delta)
-    if selection != "svt" or threshold is None or not np.isfinite(threshold):
-        raise ValueError(
-            "selection must be 'svt', with a finite threshold in the distance's unit, "
-            f"or 'top'; not {selection!r} with threshold {threshold}"
+        return NoisySmallest.calibrate(self.sensitivity, self.epsilon, self.count, delta=self.delta)
+
+    def _below_threshold(self) -> SparseVector:
+        if self.selection != "svt" or self.threshold is None or not np.isfinite(self.threshold):
+            raise ValueError(
+                "selection must be 'svt', with a finite threshold in the distance's unit, "
+                f"or 'top'; not {self.selection!r} with threshold {self.threshold}"
+            )
+        return SparseVector.calibrate(
+            self.sensitivity,
+            self.epsilon,
+            self.count,
+            self.resample,
+            self.budget,
+            self.noise or ("laplace" if self.budget == "paper" else "exponential"),
+            delta=self.delta,
+            steps=self.simulations,
         )
-    noise = noise or ("laplace" if budget == "paper" else "exponential")
-    return SparseVector.calibrate(
-        sensitivity, epsilon, count, resample, budget, noise, delta=delta, steps=simulations
-    )
 
+    @property
+    def cost(self) -> Cost:
+        "What the run costs at most."
+        return self.mechanism.cost(self.delta)
 
+    @property
+    def needed(self) -> int:
+        "So many simulations must be finite before the run is paid for."
+        return self.mechanism.count if self.selection == "top" else 1
+
+    def about(self) -> dict[str, Any]:
+        "What `info` says of the arguments."
+        about = dict(
+            method="ABCDP",
+            selection=self.selection,
+            count=self.count,
+            simulations=self.simulations,
+            sensitivity=self.mechanism.sensitivity,
+            noise=self.mechanism.noise,
+        )
+        if self.threshold is not None:
+            threshold = float(self.threshold)
+            about |= dict(threshold=threshold, budget=self.budget, resample=self.resample)
+        return about
+
+# %% ../../nbs/owner/24_abcdp.ipynb #36bcdd48-1
 def _charged(distance) -> float:
     "The most that a computed distance moves; of a user's distance, its sensitivity."
     return getattr(distance, "computed_sensitivity", distance.sensitivity)
@@ -145,7 +239,7 @@ def _public_shape(x, distance, y) -> tuple[int, ...]:
     return shape
 
 
-def _stand_ins(shape, hidden, y):
+def _stand_ins(shape: tuple, hidden: bool, y: np.ndarray) -> Iterator[np.ndarray]:
     "Public data sets of the shape of the records; a simulated one too, where it has that shape."
     for n in (0, 1, 2) if hidden else shape[:1]:
         yield np.zeros((n, *shape[1:]))
@@ -154,7 +248,7 @@ def _stand_ins(shape, hidden, y):
         yield y[0]
 
 # %% ../../nbs/owner/24_abcdp.ipynb #034e0828
-def _rehearse(distance, shape, y) -> None:
+def _rehearse(distance, shape: tuple, y: np.ndarray) -> None:
     "ValueError for a distance that fails, or is not finite, between stand-ins and finite y."
     if hasattr(distance, "rehearse"):
         distance.rehearse(shape, y)
@@ -187,7 +281,7 @@ def _measure(distance, x):
     return distance.at(x) if hasattr(distance, "at") else partial(distance.between, x)
 
 # %% ../../nbs/owner/24_abcdp.ipynb #d797d9d4
-def _alike(stream):
+def _alike(stream: Iterable[tuple]) -> Iterator[tuple]:
     "Public batches; ValueError for another shape, which tells only that the run got so far."
     shape = None
     for theta, y in stream:
@@ -200,7 +294,7 @@ def _alike(stream):
         yield theta, y
 
 
-def _look_ahead(batches, needed: int) -> list:
+def _look_ahead(batches: Iterator[tuple], needed: int) -> list[tuple]:
     "Public batches, until `needed` simulations are finite; ValueError where there are not so many."
     seen, good = [], 0
     for theta, y in batches:
@@ -220,9 +314,9 @@ def _look_ahead(batches, needed: int) -> list:
 
 # %% ../../nbs/owner/24_abcdp.ipynb #3aab5534
 def abcdp(
-    x,
+    x: ArrayLike,
     model: Model,
-    distance,
+    distance: Any,
     *,
     threshold: float | None = None,
     count: int,
@@ -235,36 +329,84 @@ def abcdp(
     selection: str = "svt",
     noise: str | None = None,
     delta: float = 0.0,
-    pool=None,
-    source=None,
+    pool: tuple[ArrayLike, ArrayLike] | None = None,
+    source: Any = None,
     label: str = "ABCDP",
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: str | PathLike | None = None,
 ) -> Posterior:
     """Differentially private posterior draws by rejection ABC; costs ε (and δ, if given), or less.
 
-    x: the confidential records (N, …). distance: .between(x, y (B, …)) -> (B,) and .sensitivity
-    (mmd_distance, …). threshold: accept below it, in the distance's unit. count: stop after so
-    many accepts; simulations: or so many comparisons. resample, budget ("optimal" or the paper's),
-    noise ("exponential", or "laplace", the paper's; "gaussian" needs delta): see SparseVector.
-    selection="top": no threshold, but the count smallest of all distances. rng: for the prior and
-    the simulator, which are public; the noise comes from `source`, by default the vetted sampler.
-    pool: (theta, y), simulated before. checkpoint: a path for the public simulations. executor:
-    runs simulations; the records never leave this process.
+    After payment nothing but the accepts depends on the records.
 
-    Returns the accepted draws, equally weighted, with names. info holds arguments, what was charged
-    (charged_epsilon, charged_delta) and what the run has settled for (epsilon, at delta). After
-    payment nothing but the accepts depends on the records. Raises BudgetError, before a record is
-    read, for what the ledger cannot pay; ValueError, before it pays, for what is wrong with public
-    things; NothingAccepted, settled. Source: ABCDP, Algorithm 1.
+    Parameters
+    ----------
+    x : array (N, …)
+        The confidential records.
+    model : Model
+        The prior and the simulator, both public.
+    distance : Distance
+        Any object with .between(x, y (B, …)) -> (B,) and .sensitivity (mmd_distance, …).
+    threshold : float, optional
+        Accept below it, in the distance's unit.
+    count : int
+        Stop after so many accepts.
+    epsilon : float
+        The most that the run may cost.
+    ledger : Ledger
+        It pays, before a record is read, and gets back what the run has not used.
+    rng : numpy Generator
+        For the prior and the simulator, which are public; the noise comes from `source`.
+    resample : bool
+        A fresh noisy threshold after each accept; see SparseVector.
+    budget : str
+        "optimal", or "paper" for the paper's split; see SparseVector.calibrate.
+    simulations : int
+        Stop after so many comparisons.
+    selection : str
+        "svt", below the threshold; or "top": no threshold, but the count smallest of all distances.
+    noise : str, optional
+        "exponential", or "laplace", the paper's; "gaussian" needs delta. See SparseVector.
+    delta : float
+        At which ε is to hold; 0 for pure ε.
+    pool : (theta, y), optional
+        Simulated before.
+    source : optional
+        Of the noise; by default the vetted sampler.
+    label : str
+        What the ledger calls the run.
+    executor
+        Any concurrent.futures executor, for simulations; the records never leave this process, and
+        the result is the same without.
+    progress : bool
+        Show a bar after two seconds.
+    checkpoint : path, optional
+        For the public simulations: a killed run resumes there.
+
+    Returns
+    -------
+    Posterior
+        The accepted draws, equally weighted, with names. info holds arguments, what was charged
+        (charged_epsilon, charged_delta) and what the run has settled for (epsilon, at delta).
+
+    Raises
+    ------
+    BudgetError
+        For what the ledger cannot pay, before a record is read.
+    ValueError
+        For what is wrong with public things, before the ledger pays.
+    NothingAccepted
+        Settled.
+
+    Source: Park, Vinaroz, Jitkrittum (2021), ABCDP, Algorithm 1.
     """
     check_generator(rng)
     simulations = whole_number("simulations", simulations if pool is None else len(pool[0]))
-    run = _make_plan(
+    plan = _Plan(
         _charged(distance),
         threshold,
-        whole_number("count", count),
+        count,
         epsilon,
         delta,
         resample,
@@ -273,7 +415,7 @@ def abcdp(
         selection,
         simulations,
     )
-    cost, source = run.cost(delta), source or Private()
+    cost, source = plan.cost, source or Private()
     protects = (getattr(distance, what, None) for what in ("neighbours", "unit"))
     pay = partial(ledger.spend, cost, label, *protects)
     entry = None if ledger.affords(cost) else pay()  # refused before anything is simulated
@@ -286,29 +428,21 @@ def abcdp(
         tqdm(total=simulations, desc=label, delay=2.0, disable=not progress, leave=False) as bar,
     ):
         batches = _alike(stream)
-        ahead = _look_ahead(batches, run.count if selection == "top" else 1)
+        ahead = _look_ahead(batches, plan.needed)
         y = ahead[0][1]
         shape = _public_shape(x, distance, y)
         _rehearse(distance, shape, y[_finite(y)][:2])
         entry = entry or pay()  # from here on records are read
         measured = _measured(distance, x, shape, chain(ahead, batches), bar)
         choose = _smallest if selection == "top" else _below
-        theta, proof = choose(run, measured, threshold, source, delta)
+        theta, proof = choose(plan, measured, source)
     ledger.settle(entry, proof)
-    about = dict(
-        method="ABCDP",
-        selection=selection,
-        count=count,
-        simulations=simulations,
-        sensitivity=run.sensitivity,
-        noise=run.noise,
-    )
-    if threshold is not None:
-        about |= dict(threshold=float(threshold), budget=budget, resample=resample)
-    return _posterior(theta, model, proof, source, about)
+    return _posterior(plan, theta, proof, model, source)
 
 # %% ../../nbs/owner/24_abcdp.ipynb #0978b269
-def _stream(model, simulations, rng, executor, pool):
+def _stream(
+    model: Model, simulations: int, rng: np.random.Generator, executor: Executor | None, pool
+) -> Iterator[tuple]:
     "Public batches of (theta, y), lazily: nothing is simulated after the stop."
     if pool is None:
         yield from in_order(executor, _simulate, _tasks(model, simulations, rng), window=8)
@@ -316,7 +450,8 @@ def _stream(model, simulations, rng, executor, pool):
     theta, y = (np.asarray(part) for part in pool)
     if theta.ndim != 2 or len(theta) != len(y):
         raise ValueError(
-            f"pool must be (theta (T, d), y (T, …)), one data set per draw, not shapes {theta.shape} and {y.shape}"
+            "pool must be (theta (T, d), y (T, …)), one data set per draw, "
+            f"not shapes {theta.shape} and {y.shape}"
         )
     start = 0
     for size in batch_sizes(len(theta)):
@@ -324,7 +459,7 @@ def _stream(model, simulations, rng, executor, pool):
         start += size
 
 # %% ../../nbs/owner/24_abcdp.ipynb #4f65f467
-def _observed(distance, x, shape):
+def _observed(distance, x, shape: tuple):
     "From a batch to distances from the records: CONFIDENTIAL. None where that cannot be made."
     try:
         with hushed():
@@ -347,7 +482,7 @@ def _distances(measure, y: np.ndarray) -> np.ndarray:
     return np.full(len(y), np.inf)
 
 
-def _measured(distance, x, shape, batches, bar):
+def _measured(distance, x, shape: tuple, batches: Iterable[tuple], bar) -> Iterator[tuple]:
     "(theta, distances, whether the simulation is finite), by batches; distances are CONFIDENTIAL."
     measure = _observed(distance, x, shape)
     for theta, y in batches:
@@ -358,42 +493,42 @@ def _measured(distance, x, shape, batches, bar):
         yield theta, d, good
 
 # %% ../../nbs/owner/24_abcdp.ipynb #8d8ae52e
-def _below(run: SparseVector, batches, threshold, source, delta) -> tuple[np.ndarray, Run]:
+def _below(plan: _Plan, batches: Iterable[tuple], source) -> tuple[np.ndarray, Run]:
     "The accepted theta, and the proof of what was used."
-    state, accepted, found, start = run.begin(source), [], [], 0
+    run, accepted, found, start = plan.mechanism, [], [], 0
+    state = run.begin(source)
     for theta, d, _ in batches:
-        state, hits = run.extend(state, d, threshold, source)
+        state, hits = run.extend(state, d, plan.threshold, source)
         accepted.append(theta[hits])
         found.append(start + hits)
         start += len(theta)
         if state.accepts >= run.count:
             break
-    return np.concatenate(accepted), Run(run, np.concatenate(found), state.pending, delta)
+    return np.concatenate(accepted), Run(run, np.concatenate(found), state.pending, plan.delta)
 
 
-def _smallest(run: NoisySmallest, batches, threshold, source, delta) -> tuple[np.ndarray, Run]:
+def _smallest(plan: _Plan, batches: Iterable[tuple], source) -> tuple[np.ndarray, Run]:
     "The chosen theta, and the proof of what was used: all. What did not simulate is not released."
     theta, d, good = (np.concatenate(parts) for parts in zip(*batches))
-    chosen = run.run(d, source)
-    return theta[chosen[good[chosen]]], Run(run, chosen, delta=delta)
+    chosen = plan.mechanism.run(d, source)
+    return theta[chosen[good[chosen]]], Run(plan.mechanism, chosen, delta=plan.delta)
 
 # %% ../../nbs/owner/24_abcdp.ipynb #8539a199
-def _posterior(theta, model, proof: Run, source, about) -> Posterior:
+def _posterior(plan: _Plan, theta: np.ndarray, proof: Run, model: Model, source) -> Posterior:
     "What is released: the accepted draws, and what follows from arguments and from the accepts."
-    count, simulations = about["count"], about["simulations"]
     used, charged = proof.used, proof.granted
     settled = f"the run was charged ε = {charged.epsilon:.4g} and used {used.epsilon:.4g}"
     if len(theta) == 0:
         raise NothingAccepted(
-            f"none of {simulations:,} simulations was accepted: raise the "
+            f"none of {plan.simulations:,} simulations was accepted: raise the "
             "threshold, let prior or simulator come nearer to the data, or use "
             f"selection='top'; {settled}",
             used,
         )
-    if len(theta) < count:
+    if len(theta) < plan.count:
         warnings.warn(
-            f"only {len(theta):,} of {count:,} draws were accepted within "
-            f"{simulations:,} simulations; {settled}",
+            f"only {len(theta):,} of {plan.count:,} draws were accepted within "
+            f"{plan.simulations:,} simulations; {settled}",
             stacklevel=3,
         )
     if not source.private:
@@ -402,15 +537,33 @@ def _posterior(theta, model, proof: Run, source, about) -> Posterior:
             "leave out source for a release",
             stacklevel=3,
         )
-    info = dict(**about, epsilon=used.epsilon, delta=used.delta)
+    info = plan.about() | dict(epsilon=used.epsilon, delta=used.delta)
     info |= dict(charged_epsilon=charged.epsilon, charged_delta=charged.delta)
-    info |= dict(complete=len(theta) >= count, private=bool(source.private))
+    info |= dict(complete=len(theta) >= plan.count, private=bool(source.private))
     return Posterior(theta, None, model.prior.names, info)
 
 # %% ../../nbs/owner/24_abcdp.ipynb #dd5d7130
 def synthetic(
     posterior: Posterior, model: Model, size: int, *, rng: np.random.Generator
 ) -> np.ndarray:
-    "Data sets (size, …) simulated at draws from the posterior: post-processing, as private as the posterior, at no further cost."
+    """Data sets simulated at draws from the posterior; as private as the posterior, at no cost.
+
+    This is post-processing.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        What a run has released.
+    model : Model
+        The simulator.
+    size : int
+        How many data sets.
+    rng : numpy Generator
+        For the draws and the simulator.
+
+    Returns
+    -------
+    array (size, …)
+    """
     theta = posterior.theta[systematic(posterior.weights, whole_number("size", size), rng)]
     return np.asarray(model.simulate(theta, rng))

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..mechanisms.sampler import opendp_library
 
@@ -24,16 +25,27 @@ def _folded(x: np.ndarray) -> np.ndarray:
     "Discrete Laplace to minus geometric."
     return -np.where(x >= 0, x, -x - 1)
 
-
+# %% ../../nbs/owner/20_noise.ipynb #288259a5-1
 class Private:
     "Exact noise in whole steps, from OpenDP and the system's entropy: what a release must use."
 
     private = True
 
     def draw(self, noise: str, scale: float, size: int) -> np.ndarray:
-        """Whole numbers (size,) of this scale.
+        """Whole numbers of one scale.
 
-        Discrete Laplace, minus geometric ('exponential'), or discrete Gaussian.
+        Parameters
+        ----------
+        noise : str
+            "laplace" (discrete), "exponential" (minus geometric) or "gaussian" (discrete).
+        scale : float
+            In steps.
+        size : int
+            How many.
+
+        Returns
+        -------
+        array (size,)
         """
         dp = opendp_library()
         # T=int would mean 32 bits, and saturate
@@ -58,23 +70,34 @@ class Private:
 # %% ../../nbs/owner/20_noise.ipynb #10ccfc2b
 @dataclass(frozen=True)
 class Seeded:
-    "NOT PRIVATE: the same noise from a seeded generator. For tests, figures and simulations of a release, never for a release."
+    """NOT PRIVATE: the same noise from a seeded generator.
+
+    For tests, figures and simulations of a release, never for a release.
+
+    Parameters
+    ----------
+    rng : numpy Generator
+        Whoever knows its seed knows the noise.
+    """
 
     rng: np.random.Generator
     private = False
 
     def draw(self, noise: str, scale: float, size: int) -> np.ndarray:
-        "As `Private.draw`. NOT PRIVATE."
+        "Whole numbers (size,) as `Private.draw`. NOT PRIVATE."
         if noise == "gaussian":
             return np.rint(self.rng.normal(scale=scale, size=size)).astype(np.int64)
-        geometric = lambda: np.floor(self.rng.exponential(scale, size)).astype(np.int64)
-        return -geometric() if noise == "exponential" else geometric() - geometric()
+        if noise == "exponential":
+            return -self._geometric(scale, size)
+        return self._geometric(scale, size) - self._geometric(scale, size)
+
+    def _geometric(self, scale: float, size: int) -> np.ndarray:
+        return np.floor(self.rng.exponential(scale, size)).astype(np.int64)
 
     def gumbel_smallest(self, values: np.ndarray, count: int, scale: float) -> np.ndarray:
         "As `Private.gumbel_smallest`: the one-shot form, which has the same law. NOT PRIVATE."
-        return np.argsort(values - self.rng.gumbel(scale=scale, size=len(values)), kind="stable")[
-            :count
-        ]
+        noisy = values - self.rng.gumbel(scale=scale, size=len(values))
+        return np.argsort(noisy, kind="stable")[:count]
 
 # %% ../../nbs/owner/20_noise.ipynb #de4f0b18
 def exponent_of(sensitivity: float) -> int:
@@ -92,7 +115,7 @@ def noise_steps(scale: float, sensitivity: float) -> float:
     return scale / sensitivity * grid_move(sensitivity) * (1 + 2e-15)
 
 
-def on_grid(values, sensitivity: float, far: int = FAR) -> np.ndarray:
+def on_grid(values: ArrayLike, sensitivity: float, far: int = FAR) -> np.ndarray:
     "Values (T,) in whole grid steps, NaN as +inf; infinite ones become very far. Never warns."
     with np.errstate(all="ignore"):
         steps = np.ldexp(np.asarray(values, float), -exponent_of(sensitivity))

@@ -8,8 +8,10 @@ __all__ = ['NoisySmallest', 'noisy_smallest']
 # %% ../../nbs/owner/23_selection.ipynb #e4e705b6
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..accounting import Cost
 from ..losses import ZCDPLoss, loosened
@@ -22,10 +24,27 @@ from ..privacy import positive, whole_number
 class NoisySmallest:
     """Private choice of the `count` smallest of T distances.
 
-    noise: exponential, in one shot (pure ε), or gumbel (ε, δ). sensitivity: of each distance, as
-    computed. scale: of the noise, in the distances' unit. monotone: all of them move the same way.
-    Raises ValueError for a scale, count or noise that makes no sense.
-    Sources: McKenna, Sheldon (2020); Cesar, Rogers (2021).
+    Parameters
+    ----------
+    sensitivity : float
+        Of each distance, as computed.
+    count : int
+        How many to choose.
+    scale : float
+        Of the noise, in the distances' unit.
+    noise : str
+        "exponential", in one shot (pure ε), or "gumbel" (ε, δ).
+    monotone : bool
+        All distances move the same way.
+
+    Raises
+    ------
+    ValueError
+        For a scale, count or noise that makes no sense.
+
+    References
+    ----------
+    McKenna, Sheldon (2020); Cesar, Rogers (2021).
     """
 
     sensitivity: float
@@ -67,23 +86,51 @@ class NoisySmallest:
         monotone: bool = False,
         delta: float = 0.0,
     ) -> "NoisySmallest":
-        "The smallest noise with cost at most (ε, δ); Gumbel where its standard deviation is less."
+        """The smallest noise with cost at most (ε, δ); Gumbel where its standard deviation is less.
+
+        Parameters
+        ----------
+        sensitivity, count, monotone
+            As `NoisySmallest` has them.
+        epsilon : float
+            The most that the choice may cost.
+        delta : float
+            At which ε is to hold; at 0 the noise is exponential.
+        """
         count, epsilon = whole_number("count", count, most=None), positive("epsilon", epsilon)
         sensitivity = positive("sensitivity", sensitivity)
         start = count * (1 if monotone else 2) * sensitivity / epsilon
         plans = []
         for noise in ("exponential", "gumbel") if delta > 0 else ("exponential",):
-            plan = lambda b: cls(sensitivity, count, b, noise, monotone)
-            charge = lambda b: plan(b).cost(delta).epsilon
+
+            def charge(b, noise=noise):
+                return cls(sensitivity, count, b, noise, monotone).cost(delta).epsilon
+
             b = solve_scale(charge, epsilon, start) if noise == "gumbel" else start
-            plans.append(plan(loosened(b, lambda b: charge(b) <= epsilon)))
+            b = loosened(b, lambda b: charge(b) <= epsilon)
+            plans.append(cls(sensitivity, count, b, noise, monotone))
         deviation = {"exponential": 1.0, "gumbel": math.pi / math.sqrt(6)}
         return min(plans, key=lambda p: p.scale * deviation[p.noise])
 
-    def run(self, distances, source) -> np.ndarray:
-        """The chosen indices (count,), increasing; costs `cost(delta)`. NaN counts as +inf.
+    def run(self, distances: ArrayLike, source: Any) -> np.ndarray:
+        """The chosen indices; costs `cost(delta)`.
 
-        Raises ValueError for fewer than `count` distances.
+        Parameters
+        ----------
+        distances : array (T,)
+            Confidential. NaN counts as +inf.
+        source : Private or Seeded
+            Of the noise; Private() for a release.
+
+        Returns
+        -------
+        array (count,)
+            Increasing.
+
+        Raises
+        ------
+        ValueError
+            For fewer than `count` distances.
         """
         distances = np.asarray(distances, float)
         if distances.ndim != 1:
@@ -92,10 +139,8 @@ class NoisySmallest:
             raise ValueError(
                 f"there are {distances.size} distances, fewer than the {self.count} to choose"
             )
-        values, scale = (
-            on_grid(distances, self.sensitivity),
-            noise_steps(self.scale, self.sensitivity),
-        )
+        values = on_grid(distances, self.sensitivity)
+        scale = noise_steps(self.scale, self.sensitivity)
         if self.noise == "gumbel":
             return np.sort(source.gumbel_smallest(values, self.count, scale))
         noisy = values + source.draw("exponential", scale, values.size)
@@ -103,16 +148,32 @@ class NoisySmallest:
 
 # %% ../../nbs/owner/23_selection.ipynb #f291766a
 def noisy_smallest(
-    distances,
+    distances: ArrayLike,
     count: int,
     sensitivity: float,
     epsilon: float,
     *,
-    source,
+    source: Any,
     delta: float = 0.0,
     monotone: bool = False,
 ) -> np.ndarray:
-    "Indices (count,) of the smallest of the distances (T,), chosen privately at cost (ε, δ); see `NoisySmallest`."
-    return NoisySmallest.calibrate(sensitivity, epsilon, count, monotone=monotone, delta=delta).run(
-        distances, source
-    )
+    """Indices of the smallest distances, chosen privately; costs (ε, δ).
+
+    Parameters
+    ----------
+    distances : array (T,)
+        Confidential.
+    count, sensitivity, delta, monotone
+        As `NoisySmallest.calibrate` has them.
+    epsilon : float
+        What the choice may cost.
+    source : Private or Seeded
+        Of the noise; Private() for a release.
+
+    Returns
+    -------
+    array (count,)
+        Increasing.
+    """
+    plan = NoisySmallest.calibrate(sensitivity, epsilon, count, monotone=monotone, delta=delta)
+    return plan.run(distances, source)

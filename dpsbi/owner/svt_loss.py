@@ -11,13 +11,14 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from .svt import SparseVector
 
 # %% ../../nbs/owner/22_svt_loss.ipynb #274f4bd7
 def log_below(noise: str, z: np.ndarray, b: float) -> np.ndarray:
-    "log Pr(ν <= z)."
+    "log Pr(ν <= z), of the shape of z, for noise of scale b."
     z = z / b
     if noise == "gaussian":
         return special.log_ndtr(z)
@@ -27,7 +28,7 @@ def log_below(noise: str, z: np.ndarray, b: float) -> np.ndarray:
 
 
 def log_above(noise: str, z: np.ndarray, b: float) -> np.ndarray:
-    "log Pr(ν > z)."
+    "log Pr(ν > z), of the shape of z, for noise of scale b."
     if noise != "exponential":
         return log_below(noise, -z, b)
     with np.errstate(divide="ignore"):
@@ -55,11 +56,8 @@ def _panels(plan: SparseVector, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     if plan.noise == "gaussian":
         reach, width = 40 * b1 + 10 * b2, 0.5 * min(b1, b2 / math.sqrt(n))
     ends = np.concatenate([[kinks[0] - reach], kinks, [kinks[-1] + reach]])
-    edges = np.unique(
-        np.concatenate(
-            [np.linspace(a, b, math.ceil((b - a) / width) + 1) for a, b in zip(ends, ends[1:])]
-        )
-    )
+    pieces = [np.linspace(a, b, math.ceil((b - a) / width) + 1) for a, b in zip(ends, ends[1:])]
+    edges = np.unique(np.concatenate(pieces))
     half = np.diff(edges)[:, None] / 2
     return (edges[:-1, None] + half + half * _NODES).ravel(), np.log(half * _WEIGHTS).ravel()
 
@@ -73,10 +71,30 @@ def _log_segment(plan: SparseVector, gaps: np.ndarray, accepted: np.ndarray) -> 
     return float(special.logsumexp(log_f))
 
 # %% ../../nbs/owner/22_svt_loss.ipynb #6f0bf096
-def log_pattern_probability(plan: SparseVector, distances, threshold: float, pattern) -> float:
-    """log Pr of the output `pattern` (K,) of zeros and ones, exact to rounding (in the limit of a fine noise grid).
+def log_pattern_probability(
+    plan: SparseVector, distances: ArrayLike, threshold: float, pattern: ArrayLike
+) -> float:
+    """log Pr of one output, exact to rounding (in the limit of a fine noise grid).
 
-    distances (K,) or longer. Raises ValueError for a pattern that goes on after its last accept.
+    Parameters
+    ----------
+    plan : SparseVector
+        Of the run.
+    distances : array (K,) or longer
+        What the run compares.
+    threshold : float
+        In the distances' unit.
+    pattern : array (K,)
+        The output: zeros and ones.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        For a pattern that goes on after its last accept.
     """
     pattern = np.asarray(pattern, bool)
     gaps = np.asarray(distances, float)[: len(pattern)] - threshold - plan.offset
@@ -86,34 +104,59 @@ def log_pattern_probability(plan: SparseVector, distances, threshold: float, pat
         or len(gaps) != len(pattern)
     ):
         raise ValueError(
-            f"a run stops at its accept number {plan.count}, and answers one distance with one bit: "
-            f"{pattern.astype(int)} cannot be its output on {len(gaps)} distances"
+            f"a run stops at its accept number {plan.count}, and answers one distance with one "
+            f"bit: {pattern.astype(int)} cannot be its output on {len(gaps)} distances"
         )
     cuts = np.flatnonzero(pattern) + 1 if plan.resample else []
     segments = zip(np.split(gaps, cuts), np.split(pattern, cuts))
     return sum(_log_segment(plan, g, a) for g, a in segments if len(g))
 
 
-def pattern_probability(plan: SparseVector, distances, threshold: float, pattern) -> float:
+def pattern_probability(
+    plan: SparseVector, distances: ArrayLike, threshold: float, pattern: ArrayLike
+) -> float:
     "Pr of the output `pattern`; as `log_pattern_probability`."
     return math.exp(log_pattern_probability(plan, distances, threshold, pattern))
 
 
-def privacy_loss(plan: SparseVector, distances, neighbour, threshold: float, pattern) -> float:
-    "log Pr(pattern | distances) - log Pr(pattern | neighbour), exact: what this output tells against this neighbour."
+def privacy_loss(
+    plan: SparseVector,
+    distances: ArrayLike,
+    neighbour: ArrayLike,
+    threshold: float,
+    pattern: ArrayLike,
+) -> float:
+    """What one output tells against one neighbour, exact.
+
+    log Pr(pattern | distances) - log Pr(pattern | neighbour); arguments as
+    `log_pattern_probability` has them.
+    """
     log_p = [log_pattern_probability(plan, d, threshold, pattern) for d in (distances, neighbour)]
     return log_p[0] - log_p[1]
 
 # %% ../../nbs/owner/22_svt_loss.ipynb #ec426c52
 def worst_loss(plan: SparseVector, steps: int, accepts: int | None = None) -> float:
-    """The largest exact loss found over outputs of `steps` comparisons, the neighbours being those of the privacy proof.
+    """The largest exact loss found by a search: a lower bound on the true ε.
 
-    It is a lower bound on the true ε, by search; `accepts` None: over 0 .. count. With resampling, over runs of equal segments.
+    The neighbours are those of the privacy proof. With resampling, over runs of equal segments.
+
+    Parameters
+    ----------
+    plan : SparseVector
+        Of the run.
+    steps : int
+        Comparisons in an output.
+    accepts : int, optional
+        Accepts in an output; by default 0 to count.
+
+    Returns
+    -------
+    float
+        A privacy loss, in units of ε.
     """
     if plan.resample:
-        return plan.count * worst_loss(
-            replace(plan, count=1, resample=False), max(steps // plan.count, 1)
-        )
+        one = replace(plan, count=1, resample=False)
+        return plan.count * worst_loss(one, max(steps // plan.count, 1))
     unit, move, best = max(plan.b_threshold, plan.b_query), plan.sensitivity, 0.0
     for k in range(min(plan.count, steps) + 1) if accepts is None else (accepts,):
         bits = np.arange(steps) >= steps - k
