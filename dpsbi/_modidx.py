@@ -158,6 +158,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
             'dpsbi.analyst.exact_abc': { 'dpsbi.analyst.exact_abc._accept': ( 'analyst/exact_abc.html#_accept',
                                                                               'dpsbi/analyst/exact_abc.py'),
                                          'dpsbi.analyst.exact_abc._batch': ('analyst/exact_abc.html#_batch', 'dpsbi/analyst/exact_abc.py'),
+                                         'dpsbi.analyst.exact_abc._hopeless': ( 'analyst/exact_abc.html#_hopeless',
+                                                                                'dpsbi/analyst/exact_abc.py'),
                                          'dpsbi.analyst.exact_abc._log_bound': ( 'analyst/exact_abc.html#_log_bound',
                                                                                  'dpsbi/analyst/exact_abc.py'),
                                          'dpsbi.analyst.exact_abc._posterior': ( 'analyst/exact_abc.html#_posterior',
