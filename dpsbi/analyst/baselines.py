@@ -240,7 +240,10 @@ def confidential(
 
 # %% ../../nbs/analyst/39_baselines.ipynb #af81d20f
 def _noise_variance(mechanism, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    "Variances (C, r) of the noise, given its values z (C, r): constant for Gaussian noise, a draw for Laplace."
+    """Variances (C, r) of the noise, given its values z (C, r).
+
+    Constant for Gaussian noise, a draw for Laplace.
+    """
     if isinstance(mechanism, Gaussian):
         return np.full(z.shape, mechanism.scale**2)
     # below 1e-100, u² underflows; the chi-squared rules from 1e-8 on
