@@ -9,9 +9,11 @@ __all__ = ['SufficientStatistics', 'taken_for_s', 'naive', 'confidential', 'gibb
 import math
 import warnings
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from .da_mcmc import GROUP
@@ -23,7 +25,15 @@ from ..running import Checkpoint, batch_sizes, check_generator, in_order, seed_s
 
 # %% ../../nbs/analyst/39_baselines.ipynb #388b7ac5
 class SufficientStatistics(Protocol):
-    "What `gibbs_ss` must know of the confidential model; `naive` and `confidential` need `names` and `update` only."
+    """What `gibbs_ss` must know of the confidential model; arrays hold one chain per row.
+
+    `naive` and `confidential` need `names` and `update` only.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the parameters.
+    """
 
     names: tuple[str, ...]
 
@@ -38,43 +48,50 @@ class SufficientStatistics(Protocol):
 
 # %% ../../nbs/analyst/39_baselines.ipynb #76098bcd
 def _scales(values: np.ndarray) -> np.ndarray:
-    "The median absolute deviation of each column of values (n, r); the standard deviation where it is 0, 1 where that is 0 too."
+    """The spread of each column of values (n, r): its median absolute deviation.
+
+    The standard deviation where that is 0, 1 where that is 0 too.
+    """
     mad = np.median(np.abs(values - np.median(values, axis=0)), axis=0)
     mad = np.where(mad > 0, mad, values.std(axis=0))
     return np.where(mad > 0, mad, 1.0)
 
 # %% ../../nbs/analyst/39_baselines.ipynb #227262a9
+def _values(theta, r, query, model, rng, executor, progress, title) -> np.ndarray:
+    "The query's values (n, r) at theta (n, d), less a smooth sensitivity; NaN where it failed."
+    sizes, width = batch_sizes(len(theta)), r + (query.smoothness is not None)
+    pieces = zip(np.split(theta, np.cumsum(sizes)[:-1]), rng.spawn(len(sizes)))
+    tasks = ((model, query, piece, child, width) for piece, child in pieces)
+    values, look = [], dict(desc=title, unit=" batches", delay=2.0, leave=False)
+    with tqdm(total=len(sizes), disable=not progress, **look) as bar:
+        for new in in_order(executor, query_values, tasks):
+            values.append(new)
+            bar.update(1)
+    return np.concatenate(values)[:, :r]
+
+# %% ../../nbs/analyst/39_baselines.ipynb #227262a9-s1
 def _nearest(s, query, model, draws, simulations, rng, executor, progress, method) -> Posterior:
-    "The parameters of the simulations whose query values (less a smooth sensitivity, if there is one) come nearest to s (r,)."
+    "The parameters of the simulations whose query values come nearest to s (r,)."
     simulations = 100 * draws if simulations is None else whole_number("simulations", simulations)
     if simulations < draws:
         raise ValueError(
-            f"simulations must be at least draws = {draws}, which are the nearest of them, not {simulations}"
+            f"simulations must be at least draws = {draws}, which are the nearest of them, "
+            f"not {simulations}"
         )
     sampler, rest = rng.spawn(2)
-    theta, sizes = (
-        np.asarray(model.prior.sample(simulations, sampler), float),
-        batch_sizes(simulations),
-    )
-    pieces, width = np.split(theta, np.cumsum(sizes)[:-1]), s.size + (query.smoothness is not None)
-    tasks = (
-        (model, query, piece, child, width) for piece, child in zip(pieces, rest.spawn(len(sizes)))
-    )
-    with tqdm(
-        total=len(sizes), desc=method, unit=" batches", delay=2.0, disable=not progress, leave=False
-    ) as bar:
-        values = np.concatenate(
-            [(bar.update(1), new)[1] for new in in_order(executor, query_values, tasks)]
-        )[:, : s.size]
+    theta = np.asarray(model.prior.sample(simulations, sampler), float)
+    values = _values(theta, s.size, query, model, rest, executor, progress, method)
     possible = np.isfinite(values).all(axis=1)
     if possible.sum() < draws:
         raise ValueError(
-            f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the {draws:,} draws "
+            f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the "
+            f"{draws:,} draws "
             "wanted: look for 0/0 or overflow in the model, or ask for more simulations"
         )
     if possible.mean() < 0.99:
         warnings.warn(
-            f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left out",
+            f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left "
+            "out",
             stacklevel=4,
         )
     theta, z = theta[possible], (values[possible] - s) / _scales(values[possible])
@@ -92,7 +109,10 @@ def _nearest(s, query, model, draws, simulations, rng, executor, progress, metho
 
 # %% ../../nbs/analyst/39_baselines.ipynb #b584143f
 def _given(s, query, model, draws, simulations, rng, executor, progress, method) -> Posterior:
-    "Draws of the posterior given that the query's value is s (r,): by the model's own update, or by the nearest simulations."
+    """Draws of the posterior given that the query's value is s (r,).
+
+    By the model's own update, or by the nearest simulations.
+    """
     draws = whole_number("draws", draws)
     check_generator(rng)
     if not hasattr(model, "update"):
@@ -100,8 +120,8 @@ def _given(s, query, model, draws, simulations, rng, executor, progress, method)
     theta = np.asarray(model.update(np.repeat(s[None], draws, axis=0), rng), float)
     if theta.shape != (draws, len(model.names)):
         raise ValueError(
-            f"update must map query values ({draws}, {s.size}) to parameters ({draws}, {len(model.names)}), "
-            f"not {theta.shape}"
+            f"update must map query values ({draws}, {s.size}) to parameters "
+            f"({draws}, {len(model.names)}), not {theta.shape}"
         )
     return Posterior(theta, None, model.names, dict(method=method, exact=True))
 
@@ -110,13 +130,11 @@ def taken_for_s(release: Release) -> np.ndarray:
     "The release on the scale of the query."
     check_release(release)
     mechanism = release.mechanism
-    return (
-        release.s_dp * (mechanism.population / mechanism.n)
-        if isinstance(mechanism, BinomialResponse)
-        else release.s_dp
-    )
+    if isinstance(mechanism, BinomialResponse):
+        return release.s_dp * (mechanism.population / mechanism.n)
+    return release.s_dp
 
-
+# %% ../../nbs/analyst/39_baselines.ipynb #6fd49649-s1
 def naive(
     release: Release,
     model: Model | SufficientStatistics,
@@ -127,27 +145,48 @@ def naive(
     executor: Executor | None = None,
     progress: bool = True,
 ) -> Posterior:
-    """WRONG ON PURPOSE: draws of the posterior that takes the released value for the query's, as if there were no noise.
+    """WRONG ON PURPOSE: draws of the posterior that takes the released value for the query's.
 
-    model: conjugate, with `names` and `update` (see `SufficientStatistics`), for independent exact draws of that posterior; or a
-    Model, for rejection ABC: of `simulations` (default: 100 for each draw) those nearest to s_dp, with the tolerance in info.
-    Raises ValueError for bad arguments, or when too few simulations are finite. Source: SPPE paper, section 4.2, "plug-in".
+    As if there were no noise.
+
+    Parameters
+    ----------
+    release : Release
+        What was published.
+    model : Model or SufficientStatistics
+        Conjugate, with `names` and `update` (see `SufficientStatistics`), for independent exact
+        draws of that posterior; or a Model, for rejection ABC.
+    draws : int
+        How many are wanted.
+    rng : numpy.random.Generator
+        The same generator gives the same draws.
+    simulations : int, optional
+        For rejection ABC: those nearest to s_dp are kept. Default: 100 for each draw.
+    executor : concurrent.futures.Executor, optional
+        Any executor; the result is the same without.
+    progress : bool
+        Whether to show a bar.
+
+    Returns
+    -------
+    Posterior
+        Its info holds exact, and for rejection ABC the tolerance.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments, or when too few simulations are finite.
+
+    Source
+    ------
+    SPPE paper, section 4.2, "plug-in".
     """
-    return _given(
-        taken_for_s(release),
-        release.query,
-        model,
-        draws,
-        simulations,
-        rng,
-        executor,
-        progress,
-        "naive",
-    )
+    s, query = taken_for_s(release), release.query
+    return _given(s, query, model, draws, simulations, rng, executor, progress, "naive")
 
 # %% ../../nbs/analyst/39_baselines.ipynb #6eee4d4b
 def confidential(
-    s,
+    s: ArrayLike,
     model: Model | SufficientStatistics,
     *,
     draws: int,
@@ -157,11 +196,39 @@ def confidential(
     executor: Executor | None = None,
     progress: bool = True,
 ) -> Posterior:
-    """NOT PRIVATE: draws of the posterior given the query's confidential value, as only a study or the owner can make them.
+    """NOT PRIVATE: draws of the posterior given the query's confidential value.
 
-    s: the query's value (r,). query: needed where model simulates data sets; default: model simulates the query's value itself.
-    The other arguments are those of `naive`, and so are the errors. Given all records, the posterior is the same only where the
-    query is sufficient: a query that clamps loses something before any noise.
+    As only a study or the owner can make them. Given all records, the posterior is the same only
+    where the query is sufficient: a query that clamps loses something before any noise.
+
+    Parameters
+    ----------
+    s : array_like (r,)
+        The query's value.
+    model : Model or SufficientStatistics
+        As for `naive`.
+    draws : int
+        How many are wanted.
+    rng : numpy.random.Generator
+        The same generator gives the same draws.
+    query : Query, optional
+        Needed where model simulates data sets. Default: model simulates the query's value itself.
+    simulations : int, optional
+        As for `naive`.
+    executor : concurrent.futures.Executor, optional
+        Any executor; the result is the same without.
+    progress : bool
+        Whether to show a bar.
+
+    Returns
+    -------
+    Posterior
+        As of `naive`.
+
+    Raises
+    ------
+    ValueError
+        As `naive`.
     """
     s = np.array(s, float, ndmin=1)
     if s.ndim != 1 or not np.isfinite(s).all():
@@ -173,12 +240,14 @@ def confidential(
 
 # %% ../../nbs/analyst/39_baselines.ipynb #af81d20f
 def _noise_variance(mechanism, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    "Variances (C, r) of the noise, given its values z (C, r): constant for Gaussian noise, a draw for Laplace."
+    """Variances (C, r) of the noise, given its values z (C, r).
+
+    Constant for Gaussian noise, a draw for Laplace.
+    """
     if isinstance(mechanism, Gaussian):
         return np.full(z.shape, mechanism.scale**2)
-    u = np.maximum(
-        np.abs(z) / mechanism.scale, 1e-100
-    )  # below, u² underflows; the chi-squared rules from 1e-8 on
+    # below 1e-100, u² underflows; the chi-squared rules from 1e-8 on
+    u = np.maximum(np.abs(z) / mechanism.scale, 1e-100)
     return mechanism.scale**2 * (rng.wald(u, u * u) + rng.standard_normal(u.shape) ** 2)
 
 # %% ../../nbs/analyst/39_baselines.ipynb #c3c5d772
@@ -189,7 +258,10 @@ def _statistic(
     variance: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    "s (C, r) given its normal law (C, r), (C, r, r), the noise's variances (C, r) and the release (r,); cov may be singular."
+    """s (C, r) given its normal law (C, r), (C, r, r), the noise's variances and s_dp (r,).
+
+    The variances are (C, r); the covariance may be singular.
+    """
     noise = np.sqrt(variance)
     eigenvalues, V = np.linalg.eigh(cov / (noise[:, :, None] * noise[:, None, :]))
     if (eigenvalues[:, 0] < -1e-8 * np.maximum(eigenvalues[:, -1], 1)).any():  # far beyond rounding
@@ -199,9 +271,8 @@ def _statistic(
     rounding = eigenvalues.shape[1] * 2.0**-52 * eigenvalues[:, -1:]  # of an eigenvalue that is 0
     keep = np.where(eigenvalues > rounding, eigenvalues / (1 + eigenvalues), 0.0)
     z = np.einsum("cij,ci->cj", V, (s_dp - mean) / noise)
-    return mean + noise * np.einsum(
-        "cij,cj->ci", V, keep * z + np.sqrt(keep) * rng.standard_normal(z.shape)
-    )
+    z = keep * z + np.sqrt(keep) * rng.standard_normal(z.shape)
+    return mean + noise * np.einsum("cij,cj->ci", V, z)
 
 # %% ../../nbs/analyst/39_baselines.ipynb #782741db
 def _moments(model, theta: np.ndarray, r: int) -> tuple[np.ndarray, np.ndarray]:
@@ -209,17 +280,17 @@ def _moments(model, theta: np.ndarray, r: int) -> tuple[np.ndarray, np.ndarray]:
     mean, cov = (np.asarray(a, float) for a in model.moments(theta))
     if mean.shape != (len(theta), r) or cov.shape != (len(theta), r, r):
         raise ValueError(
-            f"moments must map parameters {theta.shape} to means ({len(theta)}, {r}) and covariances "
-            f"({len(theta)}, {r}, {r}), one value for each of the release's {r}, not {mean.shape} and {cov.shape}"
+            f"moments must map parameters {theta.shape} to means ({len(theta)}, {r}) and "
+            "covariances "
+            f"({len(theta)}, {r}, {r}), one value for each of the release's {r}, not {mean.shape} "
+            f"and {cov.shape}"
         )
-    right = (
-        np.isfinite(mean).all(1)
-        & np.isfinite(cov).all((1, 2))
-        & (np.diagonal(cov, axis1=1, axis2=2) >= 0).all(1)
-    )
+    finite = np.isfinite(mean).all(1) & np.isfinite(cov).all((1, 2))
+    right = finite & (np.diagonal(cov, axis1=1, axis2=2) >= 0).all(1)
     if not right.all():
         raise ValueError(
-            "moments must be finite, with variances of at least 0, at every theta that update can draw; "
+            "moments must be finite, with variances of at least 0, at every theta that update can "
+            "draw; "
             f"they are not at theta = {theta[~right][0]}"
         )
     return mean, cov
@@ -230,9 +301,8 @@ def _group(release, model, chains, sweeps, warmup, thin, rng) -> np.ndarray:
     s_dp, mechanism = release.s_dp, release.mechanism
     theta = np.asarray(model.start(chains, rng), float)
     kept = np.empty((chains, sweeps // thin, len(model.names)))
-    variance = _noise_variance(
-        mechanism, mechanism.sample(np.zeros((chains, s_dp.size)), rng), rng
-    )  # a draw of its prior
+    noise = mechanism.sample(np.zeros((chains, s_dp.size)), rng)
+    variance = _noise_variance(mechanism, noise, rng)  # a draw of its prior
     for sweep in range(warmup + sweeps):
         s = _statistic(s_dp, *_moments(model, theta, s_dp.size), variance, rng)
         variance = _noise_variance(mechanism, s_dp - s, rng)
@@ -243,18 +313,16 @@ def _group(release, model, chains, sweeps, warmup, thin, rng) -> np.ndarray:
 
 # %% ../../nbs/analyst/39_baselines.ipynb #4dad82a7
 def _refuse(release, draws, chains, warmup, thin) -> None:
+    "ValueError for counts that make no sense, and noise that is no scale mixture of normals."
     check_release(release)
-    for name, value, least in (
-        ("draws", draws, 1),
-        ("chains", chains, 1),
-        ("warmup", warmup, 0),
-        ("thin", thin, 1),
-    ):
-        whole_number(name, value, least)
+    counts = dict(draws=draws, chains=chains, warmup=warmup, thin=thin)
+    for name, value in counts.items():
+        whole_number(name, value, 0 if name == "warmup" else 1)
     if not isinstance(release.mechanism, (Laplace, Gaussian)):
         raise ValueError(
             "gibbs_ss needs noise that is a scale mixture of normals, Laplace or Gaussian, not "
-            f"{type(release.mechanism).__name__}; for any other use importance() or da_mcmc(), which are exact"
+            f"{type(release.mechanism).__name__}; for any other use importance() or da_mcmc(), "
+            "which are exact"
         )
 
 # %% ../../nbs/analyst/39_baselines.ipynb #4036c155
@@ -269,47 +337,70 @@ def gibbs_ss(
     thin: int = 1,
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: Path | str | None = None,
 ) -> Posterior:
-    """APPROXIMATE draws of the posterior: Gibbs sampling of parameters, sufficient statistics and noise variances.
+    """APPROXIMATE draws of the posterior: Gibbs sampling of parameters, statistics and noise
+    variances.
 
-    draws: in all, over the chains (rounded up to whole sweeps of each). moments_model: see `SufficientStatistics`. warmup: sweeps
-    thrown away in each chain. thin: keep each so-many-th sweep. checkpoint: a path; a killed run resumes after the last finished
-    group of 64 chains. Approximate in three ways: the query's value is taken for normal, clamping only as far as the model's
-    moments and update know of it, and values that no data can have are not excluded. Returns a Posterior whose info holds chains
-    and R-hat; warns when R-hat exceeds 1.01. Raises ValueError for bad arguments, and mechanisms other than Laplace and Gaussian.
-    Source: Bernstein and Sheldon (2018; 2019, Gibbs-SS).
+    Approximate in three ways: the query's value is taken for normal, clamping only as far as the
+    model's moments and update know of it, and values that no data can have are not excluded.
+
+    Parameters
+    ----------
+    release : Release
+        What was published, with Laplace or Gaussian noise.
+    moments_model : SufficientStatistics
+        The model of the query's value.
+    draws : int
+        In all, over the chains (rounded up to whole sweeps of each).
+    rng : numpy.random.Generator
+        The same generator gives the same draws.
+    chains : int
+        How many run side by side.
+    warmup : int
+        Sweeps thrown away in each chain.
+    thin : int
+        Keep each so-many-th sweep.
+    executor : concurrent.futures.Executor, optional
+        Any executor; the result is the same without.
+    progress : bool
+        Whether to show a bar.
+    checkpoint : path, optional
+        A killed run resumes after the last finished group of 64 chains.
+
+    Returns
+    -------
+    Posterior
+        Its info holds chains and R-hat. Warns when R-hat exceeds 1.01.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments, and mechanisms other than Laplace and Gaussian.
+
+    References
+    ----------
+    Bernstein and Sheldon (2018; 2019, Gibbs-SS).
     """
     _refuse(release, draws, chains, warmup, thin)
     sweeps, d = math.ceil(draws / chains) * thin, len(moments_model.names)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin)
-    saved = Checkpoint(
-        checkpoint,
-        dict(
-            method="gibbs_ss",
-            s_dp=release.s_dp.tolist(),
-            mechanism=release.mechanism,
-            names=list(moments_model.names),
-            seed=seed_state(rng),
-            **about,
-        ),
+    fingerprint = dict(
+        method="gibbs_ss",
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        names=list(moments_model.names),
+        seed=seed_state(rng),
+        **about,
     )
+    saved = Checkpoint(checkpoint, fingerprint)
     theta = (saved.load() or dict(theta=np.empty((0, sweeps // thin, d))))["theta"]
-    tasks = [
-        (release, moments_model, k, sweeps, warmup, thin, child)
-        for k, child in zip(sizes, rng.spawn(len(sizes)))
-    ]
+    how, children = (sweeps, warmup, thin), rng.spawn(len(sizes))
+    tasks = [(release, moments_model, k, *how, child) for k, child in zip(sizes, children)]
     tasks = iter(tasks[math.ceil(len(theta) / GROUP) :])
-    with tqdm(
-        total=chains,
-        initial=len(theta),
-        desc="Gibbs-SS",
-        unit=" chains",
-        delay=2.0,
-        disable=not progress,
-        leave=False,
-    ) as bar:
+    look = dict(desc="Gibbs-SS", unit=" chains", delay=2.0, leave=False)
+    with tqdm(total=chains, initial=len(theta), disable=not progress, **look) as bar:
         for new in in_order(executor, _group, tasks):
             theta = np.concatenate([theta, new])
             saved.save(theta=theta)
@@ -318,16 +409,13 @@ def gibbs_ss(
 
 # %% ../../nbs/analyst/39_baselines.ipynb #1faa2112
 def _posterior(theta: np.ndarray, names, about: dict) -> Posterior:
+    "The chains theta (C, m, d) as one Posterior, with R-hat; a warning where they have not mixed."
     mixed = rhat(theta)
     if np.nanmax(mixed, initial=0) > MIXED:
         warnings.warn(
-            f"R-hat is {np.nanmax(mixed):.3f}, above {MIXED}: the chains have not mixed; ask for more draws or a longer "
-            "warmup",
+            f"R-hat is {np.nanmax(mixed):.3f}, above {MIXED}: the chains have not mixed; ask for "
+            "more draws or a longer warmup",
             stacklevel=3,
         )
-    return Posterior(
-        theta.reshape(-1, theta.shape[2]),
-        None,
-        names,
-        dict(method="Gibbs-SS", **about, rhat=mixed.tolist()),
-    )
+    info = dict(method="Gibbs-SS", **about, rhat=mixed.tolist())
+    return Posterior(theta.reshape(-1, theta.shape[2]), None, names, info)

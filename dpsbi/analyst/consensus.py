@@ -10,18 +10,19 @@ __all__ = ['STARTS', 'ROUNDS', 'GENERATIONS', 'DEFENSIVE', 'LADDER', 'RUNGS', 'L
 import math
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from scipy import stats
 from tqdm import tqdm
 
 from dpsbi.analyst.proposals import (
-    Given,
     Rounds,
     check_rounds,
     draws_worth,
     evidence,
     log_mixture,
+    log_prior,
     log_weight,
     no_weight,
 )
@@ -33,29 +34,24 @@ from ..privacy import whole_number
 from ..running import Checkpoint, Journal, check_generator, seed_state, warn
 
 # %% ../../nbs/analyst/33_consensus.ipynb #7f0b6bcb
-STARTS, ROUNDS, GENERATIONS = (
-    4,
-    40,
-    3,
-)  # starts that must agree, most rounds of each, and how often to begin anew
-DEFENSIVE, LADDER, RUNGS = (
-    0.1,
-    0.1,
-    2,
-)  # shares of the prior and of earlier proposals; how many of these count in the end
+STARTS = 4  # starts that must agree
+ROUNDS = 40  # most rounds of each
+GENERATIONS = 3  # how often to begin anew, at most
+DEFENSIVE = 0.1  # share of the prior in each proposal
+LADDER = 0.1  # share of earlier proposals
+RUNGS = 2  # how many of these count in the end
 LEAST = 400  # least effective draws of a result that is called exact
-PROBE, BATCHES = 2000, 5  # fresh draws that test the plan, and most batches of them
+PROBE = 2000  # fresh draws that test the plan
+BATCHES = 5  # most batches of fresh draws
 FOLLOWED = 0.3  # least power that the starts must have reached
 ALARM = 1e-3  # false-alarm rate of the starts' disagreement
-EXPLORE, LONGEST = (
-    0.3,
-    0.5,
-)  # shares of the budget: to find the posterior, and if that is half done by then
+EXPLORE = 0.3  # share of the budget that may go into finding the posterior
+LONGEST = 0.5  # and if that is half done by then
 
-
+# %% ../../nbs/analyst/33_consensus.ipynb #7f0b6bcb-s1
 @dataclass(frozen=True)
 class _Budget:
-    "Simulations that may be made, and what was made of them: tally counts those made and those that failed."
+    "Simulations that may be made, and a tally of those made and those that failed."
 
     release: Release
     model: Model
@@ -76,10 +72,8 @@ class _Budget:
 
     def simulate(self, z, rng) -> np.ndarray:
         "log η (n,) of one simulation at each z (n, free); they must be within the limit."
-        theta, options = (
-            self.model.prior.from_unconstrained(z),
-            dict(rng=rng, executor=self.executor, progress=False),
-        )
+        theta = self.model.prior.from_unconstrained(z)
+        options = dict(rng=rng, executor=self.executor, progress=False)
         log_eta = self.journal(lambda: simulate(self.release, self.model, theta, **options)[1])
         self.tally["made"] += len(z)
         self.tally["failed"] += int(np.isneginf(log_eta).sum())
@@ -89,26 +83,34 @@ class _Budget:
 # %% ../../nbs/analyst/33_consensus.ipynb #d9f35867
 @dataclass(frozen=True)
 class _Start:
-    "One of several searches: its rounds, with the power that each proposal followed and what each round's draws were worth."
+    """One of several searches.
+
+    Its rounds, with the power that each proposal followed and what each round's draws were worth.
+    """
 
     rounds: Rounds
     powers: list
     worth: list
 
     def advance(self, z, log_eta, rng) -> None:
+        "One more round, and the proposal that follows from it."
         self.rounds.add(z, log_eta)
         self.worth.append(self.rounds.efficiency())
         self.powers.append(self.rounds.adapt(rng))
 
     @property
     def done(self) -> bool:
+        "Whether the next round is not worth making."
         if len(self.worth) < 2 or self.powers[-1] < 1 or self.powers[-2] < 1:
             return False
         return self.worth[-1] > 0.4 or self.worth[-1] < 1.25 * max(self.worth[:-1])
 
 
 def _explore(budget, n, rng) -> list[_Start]:
-    "Starts that adapt apart from each other, n draws a round, until all are done or their share of the budget is spent."
+    """Starts that adapt apart from each other, n draws a round.
+
+    Until all are done, or their share of the budget is spent.
+    """
     prior = budget.model.prior
     starts = [_Start(Rounds(prior, prior, DEFENSIVE, LADDER), [], []) for _ in range(STARTS)]
     first, longest = (budget.tally["made"] + share * budget.left for share in (EXPLORE, LONGEST))
@@ -133,7 +135,7 @@ class _Fresh:
     "Draws from frozen proposals, weighed by the mixture of them all."
 
     def __init__(self, prior):
-        self.prior, self.starts, self.counts, self.sizes = prior, [], [], []
+        self.prior, self.starts, self.counts = prior, [], []
         self.z, self.log_eta = np.zeros((0, prior.free)), np.zeros(0)
         self.origin = np.zeros(0, int)
 
@@ -162,7 +164,8 @@ class _Fresh:
         self._weigh()
 
     def _weigh(self) -> None:
-        self.log_prior = Given(self.prior, self.prior).log_prob(self.z)
+        "Every weight anew, by the mixture of all starts."
+        self.log_prior = log_prior(self.prior, self.z)
         self.log_q = np.column_stack([self._density(k) for k in range(len(self.starts))])
         sizes = np.bincount(self.origin, minlength=len(self.starts))
         self.log_weights = log_weight(self.log_prior, self.log_eta, log_mixture(self.log_q, sizes))
@@ -183,19 +186,19 @@ class _Fresh:
         return 2000 * max((1.1 * worst - 3) / 6, 0) ** 3
 
     def estimate(self, k: int | None = None) -> tuple[np.ndarray, np.ndarray, float]:
-        "Log evidence and means (1 + d,), their errors, and the effective size: by start k's own draws, or by all."
-        rows = slice(None) if k is None else self.origin == k
-        log_w = (
-            self.log_weights
-            if k is None
-            else log_weight(self.log_prior, self.log_eta, self.log_q[:, k])[rows]
-        )
+        """Log evidence and means (1 + d,), their errors, and the effective size.
+
+        By start k's own draws, weighed by its own proposals, or by all.
+        """
+        rows, log_w = slice(None), self.log_weights
+        if k is not None:
+            rows = self.origin == k
+            log_w = log_weight(self.log_prior, self.log_eta, self.log_q[:, k])[rows]
         if not (log_w > -np.inf).any():
             return np.full(self.prior.dim + 1, -np.inf), np.full(self.prior.dim + 1, np.inf), 0.0
         log_z, error = evidence(log_w)
-        mean, errors = weighted_mean(
-            self.prior.from_unconstrained(self.z[rows]), np.exp(normalise(log_w))
-        )
+        theta = self.prior.from_unconstrained(self.z[rows])
+        mean, errors = weighted_mean(theta, np.exp(normalise(log_w)))
         return np.append(log_z, mean), np.append(error, errors), kish(log_w)
 
 # %% ../../nbs/analyst/33_consensus.ipynb #d5a7e001-1
@@ -213,15 +216,19 @@ def _disagreement(fresh: _Fresh) -> str:
         j = int(np.argmax(z))
         if z[j] > worst:
             what = "log evidence" if j == 0 else f"mean of {fresh.prior.names[j - 1]}"
-            worst, said = (
-                z[j],
-                f"independent starts disagree: {what} {mine[j]:.4g} ± {own[j]:.2g} by one of them, {whole[j]:.4g} by all",
+            worst = z[j]
+            said = (
+                f"independent starts disagree: {what} {mine[j]:.4g} ± {own[j]:.2g} by one of them, "
+                f"{whole[j]:.4g} by all"
             )
     return said
 
 # %% ../../nbs/analyst/33_consensus.ipynb #65879dfe-0
 def _fresh_draws(fresh, budget, target, rng) -> None:
-    "Fresh draws until they are worth the target, or the budget is spent, or it is seen that neither will do."
+    """Fresh draws until they are worth the target, or the budget is spent.
+
+    Or until it is seen that neither will do.
+    """
     worth = float(np.mean([start.worth[-1] for start in fresh.starts[-STARTS:]]))
     have, most = fresh.estimate()[2] if len(fresh.z) else 0.0, 4 * target
     for k, child in enumerate(rng.spawn(BATCHES)):
@@ -242,10 +249,9 @@ def doubts(posterior: Posterior) -> str:
         return f"the weights rest on a few simulations (Pareto k {posterior.pareto_k:.2f})"
     if posterior.ess < LEAST:
         return f"the weights are worth {posterior.ess:.0f} draws, fewer than {LEAST}"
-    doubts = [
-        f"the {what} of {name}" for name, what in zip(posterior.names, posterior.doubtful()) if what
-    ]
-    return " and ".join(doubts[:3]) + " rests on a few draws" if doubts else ""
+    named = zip(posterior.names, posterior.doubtful())
+    said = [f"the {what} of {name}" for name, what in named if what]
+    return " and ".join(said[:3]) + " rests on a few draws" if said else ""
 
 # %% ../../nbs/analyst/33_consensus.ipynb #8f450739
 def consensus(
@@ -257,15 +263,43 @@ def consensus(
     max_simulations: int = 200_000,
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: Path | str | None = None,
 ) -> Posterior:
-    """Fresh weighted draws from proposals that several independent searches found, exact where these searches agree.
+    """Fresh weighted draws from proposals of several independent searches, exact where these agree.
 
-    target_ess: effective draws wanted; at least 400 are made, for a result to be called exact. max_simulations: in all, never
-    exceeded. checkpoint: a path; a killed run resumes to the same result. Returns a Posterior whose info holds exact, reason
-    (empty, or why it is not exact), starts (log evidence of each, with its error), log_evidence with its standard error,
-    simulations, explored (those that served to find proposals), failed, and agreed (whether fresh draws were made and the starts
-    agree). Raises NoWeight, a ValueError, when nothing simulated could have been released; ValueError for bad arguments.
+    Parameters
+    ----------
+    release : Release
+        What was published, by a mechanism with a density.
+    model : Model
+        The prior and the simulator of the confidential data.
+    rng : numpy.random.Generator
+        The same generator gives the same draws.
+    target_ess : float
+        Effective draws wanted. At least 400 are made, for a result to be called exact.
+    max_simulations : int
+        In all, never exceeded.
+    executor : concurrent.futures.Executor, optional
+        Any executor; the result is the same without.
+    progress : bool
+        Whether to show a bar.
+    checkpoint : path, optional
+        A killed run resumes from it to the same result.
+
+    Returns
+    -------
+    Posterior
+        Its info holds exact, reason (empty, or why it is not exact), starts (log evidence of each,
+        with its error), log_evidence with its standard error, simulations, explored (those that
+        served to find proposals), failed, fresh (whether fresh draws were made) and agreed (whether
+        they were and the starts agree).
+
+    Raises
+    ------
+    NoWeight
+        A ValueError: nothing simulated could have been released.
+    ValueError
+        For bad arguments.
     """
     max_simulations = whole_number("max_simulations", max_simulations, 100, most=None)
     check_rounds(release, 1, 1, DEFENSIVE)
@@ -289,9 +323,12 @@ def consensus(
         fresh, starts, reason, explored = _agree(budget, max(target_ess, LEAST), rng)
     return _concluded(budget, fresh, starts, reason, explored)
 
-
+# %% ../../nbs/analyst/33_consensus.ipynb #8f450739-s1
 def _agree(budget, target, rng):
-    "Generations of starts until one agrees: the fresh draws, the last starts, what speaks against them, and what exploring took."
+    """Generations of starts until one agrees.
+
+    The fresh draws, the last starts, what speaks against them, and how many simulations explored.
+    """
     fresh, reason, explored = _Fresh(budget.model.prior), "", 0
     size = max(250, 75 * budget.model.prior.free)
     for generation, child in enumerate(rng.spawn(GENERATIONS)):
@@ -303,9 +340,9 @@ def _agree(budget, target, rng):
         starts = _explore(budget, n, explore)
         explored += budget.tally["made"] - before
         if min(start.powers[-1] for start in starts) < FOLLOWED:
-            reason = (
-                reason
-                or "no search reaches the posterior with this budget: the noise is too sharp for weights, or the prior too wide"
+            reason = reason or (
+                "no search reaches the posterior with this budget: the noise is too sharp for "
+                "weights, or the prior too wide"
             )
             break
         fresh.join(starts)
@@ -322,12 +359,11 @@ def _agree(budget, target, rng):
 
 # %% ../../nbs/analyst/33_consensus.ipynb #0e49f131-0
 def _concluded(budget, fresh, starts, reason, explored) -> Posterior:
-    "The posterior of the fresh draws, or where there are none that of the starts' own, with what is to be said of it."
+    "The posterior of the fresh draws, or of the starts' own where there are none; with its info."
     made, failed, model = budget.tally["made"], budget.tally["failed"], budget.model
     drawn = bool(len(fresh.z) > 0 and (fresh.log_weights > -np.inf).any())
-    best = max(
-        (start.rounds for start in starts), key=lambda rounds: draws_worth(rounds.log_weights)
-    )
+    searches = [start.rounds for start in starts]
+    best = max(searches, key=lambda rounds: draws_worth(rounds.log_weights))
     source = fresh if drawn else best
     if not (source.log_weights > -np.inf).any():
         raise no_weight(budget.release, made)
@@ -340,21 +376,18 @@ def _concluded(budget, fresh, starts, reason, explored) -> Posterior:
         log_evidence=log_z,
         log_evidence_se=error,
     )
-    found = Posterior(
-        model.prior.from_unconstrained(source.z), source.log_weights, model.prior.names, info
-    )
+    theta = model.prior.from_unconstrained(source.z)
+    found = Posterior(theta, source.log_weights, model.prior.names, info)
     agreed = drawn and not reason
     reason = reason or doubts(found)
     each = [fresh.estimate(k) for k in range(len(fresh.starts))] if drawn else []
     starts = [[float(e[0][0]), float(e[1][0])] for e in each]
     if failed > 0.01 * made:
         warn(
-            f"{failed:,} of {made:,} simulations were not finite, or could not have been released at all; they have weight zero"
+            f"{failed:,} of {made:,} simulations were not finite, or could not have been released "
+            "at all; they have weight zero"
         )
     if reason:
         warn(f"the result is not exact: {reason}")
-    return replace(
-        found,
-        info=info
-        | dict(exact=not reason, reason=reason, agreed=agreed, fresh=drawn, starts=starts),
-    )
+    info |= dict(exact=not reason, reason=reason, agreed=agreed, fresh=drawn, starts=starts)
+    return replace(found, info=info)

@@ -11,6 +11,7 @@ import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -26,8 +27,17 @@ from ..running import Checkpoint, in_order, seed_state
 class LatentRecords(Protocol):
     """What `da_mcmc` must know of the confidential model; arrays hold one chain per row.
 
-    Optional: log_prior(theta) (C,) with carry(theta, x, theta_new, rng), and nearby(theta, x, size, rng), both records (C, n, k), by
-    kernels that leave the law of a record as it is: from that at theta to that at theta_new, and at theta.
+    Optional: log_prior(theta) (C,) with carry(theta, x, theta_new, rng), and
+    nearby(theta, x, size, rng), both records (C, n, k), by kernels that leave the law of a record
+    as
+    it is: from that at theta to that at theta_new, and at theta.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the parameters.
+    n : int
+        The public number of records.
     """
 
     names: tuple[str, ...]
@@ -43,14 +53,16 @@ class LatentRecords(Protocol):
         "What each record adds to the query: (C, n, k) -> (C, n, r)."
 
     def update(self, theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        "A step (C, d) that leaves the non-private posterior of theta given the records x (C, n, k) invariant."
+        "A step (C, d) that leaves the non-private posterior given records x (C, n, k) invariant."
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #1faa1ac3
 def _visit(log_eta, latent, theta, x, t, rng, size=1.0):
-    "Propose a fresh record, or for size < 1 one nearby, in place of each in turn, changing x and t in place; the fraction accepted in each chain (C,)."
-    x_new = np.asarray(
-        latent.records(theta, rng) if size == 1 else latent.nearby(theta, x, size, rng), float
-    )
+    """Propose a fresh record, or for size < 1 one nearby, in place of each in turn.
+
+    Changes x and t in place; returns the fraction accepted in each chain (C,).
+    """
+    fresh = latent.records(theta, rng) if size == 1 else latent.nearby(theta, x, size, rng)
+    x_new = np.asarray(fresh, float)
     t_new = np.asarray(latent.contributions(x_new), float)
     steps = np.ascontiguousarray((t_new - t).swapaxes(0, 1))
     log_u = np.log(rng.random(steps.shape[:2]))
@@ -67,24 +79,22 @@ def _visit(log_eta, latent, theta, x, t, rng, size=1.0):
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #61c14cf6
 def _move(log_eta, latent, walk, theta, x, t, moves, rng):
-    "Steps of theta that carry the records along, changing theta, x and t in place; the fraction accepted in each chain (C,)."
+    """Steps of theta that carry the records along, changing theta, x and t in place.
+
+    Returns the fraction accepted in each chain (C,).
+    """
     log_p, accepted = latent.log_prior(theta) + log_eta(t.sum(axis=1)), np.zeros(len(theta))
     for _ in range(moves):
         theta_new = walk.step(theta, rng)
         log_prior = latent.log_prior(theta_new)
-        theta_new = np.where(
-            (log_prior > -np.inf)[:, None], theta_new, theta
-        )  # nothing is carried to an impossible theta
+        # nothing is carried to an impossible theta
+        theta_new = np.where((log_prior > -np.inf)[:, None], theta_new, theta)
         x_new = np.asarray(latent.carry(theta, x, theta_new, rng), float)
         t_new = np.asarray(latent.contributions(x_new), float)
         log_p_new = log_prior + log_eta(t_new.sum(axis=1))
         moved = np.log(rng.random(len(theta))) < log_p_new - log_p
-        theta[moved], x[moved], t[moved], log_p[moved] = (
-            theta_new[moved],
-            x_new[moved],
-            t_new[moved],
-            log_p_new[moved],
-        )
+        theta[moved], x[moved], t[moved] = theta_new[moved], x_new[moved], t_new[moved]
+        log_p[moved] = log_p_new[moved]
         accepted += moved / moves
     return accepted
 
@@ -98,12 +108,16 @@ class _Walk:
     log_length: float = 0.0
 
     def step(self, theta, rng):
+        "One step of each chain (C, d)."
         values, vectors = np.linalg.eigh(self.cov)
         root = math.exp(self.log_length) * vectors * np.sqrt(np.maximum(values, 0))
         return theta + rng.standard_normal(theta.shape) @ root.T
 
     def learn(self, theta, moved, gain):
-        "The walk after one more sweep, from where the chains are and the fraction of them that moved (Robbins and Monro 1951)."
+        """The walk after one more sweep, from where the chains are and the fraction that moved.
+
+        Robbins and Monro (1951).
+        """
         e = theta - self.mean
         return _Walk(
             self.mean + gain * e.mean(axis=0),
@@ -113,19 +127,31 @@ class _Walk:
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #b28969f0
 def _sweep(log_eta, latent, walk, theta, x, t, moves, rng, visit):
-    "Draw theta given the records, then move both together, then visit the records: theta, and the two fractions accepted."
+    """Draw theta given the records, move both together, then visit the records.
+
+    Returns theta, and the two fractions accepted.
+    """
     theta = np.array(latent.update(theta, x, rng), float)
     moved = _move(log_eta, latent, walk, theta, x, t, moves, rng).mean() if moves else 0.0
     return theta, visit(log_eta, latent, theta, x, t, rng).mean(), moved
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #2d3d4b3e
+def _log_eta(release, power, s):
+    "log η(s_dp | s) (C,) to a power, at s (C, r)."
+    return power * release.mechanism.log_prob(release.s_dp, s)
+
+
 def _power(sweep: int, warmup: int) -> float:
     "The power of eta at a sweep, the first of them -warmup: 1 from the middle of the warm-up on."
     return 10 ** (4 * min(0.0, 2 * (sweep + warmup) / warmup - 1)) if sweep < 0 else 1.0
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #8ae4314e
 def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_visit):
-    "One group of chains, side by side: theta (C, sweeps // thin, d); the mean fractions accepted of fresh records, moves and records nearby; their size."
+    """One group of chains, side by side: theta (C, sweeps // thin, d), and four rates.
+
+    These are the mean fractions accepted of fresh records, moves and records nearby; and their
+    size.
+    """
     theta = np.asarray(latent.start(chains, rng), float)
     x = np.array(latent.records(theta, rng), float)
     t = np.array(latent.contributions(x), float)
@@ -133,14 +159,13 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_vis
     first = np.asarray(latent.start(256, rng), float)
     walk = _Walk(first.mean(axis=0), np.atleast_2d(np.cov(first.T)))
     kept, rates, log_size = np.empty((chains, sweeps // thin, theta.shape[1])), np.zeros(3), 0.0
-    with np.errstate(
-        invalid="ignore"
-    ):  # -inf less -inf: an impossible start stays until a possible record comes
+    # -inf less -inf: an impossible start stays until a possible record comes
+    with np.errstate(invalid="ignore"):
         for sweep in range(-warmup, sweeps):
             near = sweep % 2 == 1 and hasattr(latent, "nearby")
             turn = partial(visit, size=math.exp(log_size)) if near else visit
             power = _power(sweep, warmup)
-            log_eta = lambda s: power * release.mechanism.log_prob(release.s_dp, s)
+            log_eta = partial(_log_eta, release, power)
             theta, accepted, moved = _sweep(log_eta, latent, walk, theta, x, t, moves, rng, turn)
             if sweep < 0:
                 gain = (sweep + warmup + 2) ** -0.6
@@ -150,34 +175,44 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_vis
                 rates += (0 if near else accepted, moved, accepted if near else 0)
                 if sweep % thin == thin - 1:
                     kept[:, sweep // thin] = theta
-    stuck = release.mechanism.log_prob(release.s_dp, t.sum(axis=1)) == -np.inf
-    if stuck.any():
-        raise ValueError(
-            f"{stuck.sum()} of {chains} chains never came to records that could have led to the release: the model or its prior excludes "
-            "the data, or a longer warmup is needed"
-        )
-    if not np.isfinite(kept).all():
-        raise ValueError(
-            "the chains hold parameters that are not finite: check the latent model's update, carry and records"
-        )
+    _check_chains(release, kept, t)
     near = sweeps // 2 if hasattr(latent, "nearby") else 0
     return kept, np.array([*rates / (sweeps - near, sweeps, max(near, 1)), math.exp(log_size)])
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #9ad011b5
-def _check_contributions(release, x, t):
-    if t.ndim != 3 or t.shape[:2] != x.shape[:2] or t.shape[2] != release.s_dp.size:
+def _check_chains(release, kept, t):
+    "ValueError for chains that ended where the release is impossible, or that are not finite."
+    stuck = release.mechanism.log_prob(release.s_dp, t.sum(axis=1)) == -np.inf
+    if stuck.any():
         raise ValueError(
-            f"contributions must map records {x.shape} to shape ({x.shape[0]}, {x.shape[1]}, {release.s_dp.size}), "
-            f"one value for each of the release's {release.s_dp.size}, not {t.shape}"
+            f"{stuck.sum()} of {len(t)} chains never came to records that could have led to the "
+            "release: the model or its prior excludes the data, or a longer warmup is needed"
+        )
+    if not np.isfinite(kept).all():
+        raise ValueError(
+            "the chains hold parameters that are not finite: check the latent model's update, "
+            "carry "
+            "and records"
         )
 
 
+def _check_contributions(release, x, t):
+    "ValueError unless each record adds one value for each of the release's."
+    if t.ndim != 3 or t.shape[:2] != x.shape[:2] or t.shape[2] != release.s_dp.size:
+        raise ValueError(
+            f"contributions must map records {x.shape} to shape ({x.shape[0]}, {x.shape[1]}, "
+            f"{release.s_dp.size}), one value for each of the release's {release.s_dp.size}, "
+            f"not {t.shape}"
+        )
+
+# %% ../../nbs/analyst/36_da_mcmc.ipynb #9ad011b5-s1
 def _check_moves(latent, moves):
     "How many moves a sweep makes: none for a model that cannot carry its records."
     offered = [hasattr(latent, name) for name in ("carry", "log_prior")]
     if any(offered) and not all(offered):
         raise ValueError(
-            "a latent model offers carry and log_prior together, or neither: with one of them nothing can move"
+            "a latent model offers carry and log_prior together, or neither: with one of them "
+            "nothing can move"
         )
     return int(moves) if all(offered) else 0
 
@@ -197,81 +232,101 @@ def da_mcmc(
     moves: int = 8,
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: Path | str | None = None,
 ) -> Posterior:
-    """Draws from the exact posterior by data-augmentation MCMC: parameters and confidential records in turn.
+    """Draws from the exact posterior by data-augmentation MCMC: parameters and records in turn.
 
-    draws: in all, over the chains (rounded up to whole sweeps of each). latent_model: see `LatentRecords`. warmup: sweeps that
-    are thrown away in each chain. thin: keep each so-many-th sweep. moves: steps in each sweep that carry the records along,
-    where the model can (0: none). checkpoint: a path; a killed run resumes after the last finished group of 64 chains. Returns
-    a Posterior whose info holds chains, acceptance (of fresh records), moved (the same for moves), near and size (the same for
-    records nearby, and how far they are sought: 1 is fresh), and R-hat of each parameter. Warns when R-hat exceeds 1.01. Raises
-    ValueError for bad arguments. Source: Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves: Yu and Meng (2011).
+    Parameters
+    ----------
+    release : Release
+        What was published: a sum over records, by a mechanism with a density.
+    latent_model : LatentRecords
+        The model of the confidential records.
+    draws : int
+        In all, over the chains (rounded up to whole sweeps of each).
+    rng : numpy.random.Generator
+        The same generator gives the same draws.
+    chains : int
+        How many run side by side.
+    warmup : int
+        Sweeps that are thrown away in each chain.
+    thin : int
+        Keep each so-many-th sweep.
+    moves : int
+        Steps in each sweep that carry the records along, where the model can (0: none).
+    executor : concurrent.futures.Executor, optional
+        Any executor; the result is the same without.
+    progress : bool
+        Whether to show a bar.
+    checkpoint : path, optional
+        A killed run resumes after the last finished group of 64 chains.
+
+    Returns
+    -------
+    Posterior
+        Its info holds chains, acceptance (of fresh records), moved (the same for moves), near and
+        size (the same for records nearby, and how far they are sought: 1 is fresh), and R-hat of
+        each parameter. Warns when R-hat exceeds 1.01.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments.
+
+    References
+    ----------
+    Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves: Yu and Meng (2011).
     """
     check_release(release)
-    for name, value in dict(
-        draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves
-    ).items():
+    counts = dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves)
+    for name, value in counts.items():
         whole_number(name, value, 0 if name in ("warmup", "moves") else 1)
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(
-            f"{type(release.mechanism).__name__} has no density (log_prob), which data augmentation needs"
+            f"{type(release.mechanism).__name__} has no density (log_prob), which data "
+            "augmentation needs"
         )
     sweeps, moves = math.ceil(draws / chains) * thin, _check_moves(latent_model, moves)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
-    saved = Checkpoint(
-        checkpoint,
-        dict(
-            method="da_mcmc",
-            version=2,
-            s_dp=release.s_dp.tolist(),
-            mechanism=release.mechanism,
-            chains=chains,
-            sweeps=sweeps,
-            warmup=warmup,
-            thin=thin,
-            moves=moves,
-            seed=seed_state(rng),
-        ),
+    about = dict(
+        method="da_mcmc",
+        version=2,
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        chains=chains,
+        sweeps=sweeps,
+        warmup=warmup,
+        thin=thin,
+        moves=moves,
+        seed=seed_state(rng),
     )
-    done = saved.load() or dict(
-        theta=np.empty((0, sweeps // thin, len(latent_model.names))), rates=np.empty((0, 4))
-    )
+    saved = Checkpoint(checkpoint, about)
+    nothing = np.empty((0, sweeps // thin, len(latent_model.names)))
+    done = saved.load() or dict(theta=nothing, rates=np.empty((0, 4)))
     theta, rates = [done["theta"]], list(done["rates"])
-    tasks = (
-        (release, latent_model, k, sweeps, warmup, thin, moves, child)
-        for k, child in zip(sizes, rng.spawn(len(sizes)))
-    )
-    tasks = list(tasks)[len(rates) :]
-    bar = tqdm(
-        total=len(sizes),
-        initial=len(rates),
-        desc="data augmentation",
-        unit=" groups",
-        delay=2.0,
-        disable=not progress,
-        leave=False,
-    )
-    with bar:
-        for new, rate in in_order(executor, _group, iter(tasks)):
-            theta.append(new), rates.append(rate)
+    how = (sweeps, warmup, thin, moves)
+    children = rng.spawn(len(sizes))
+    tasks = [(release, latent_model, k, *how, child) for k, child in zip(sizes, children)]
+    look = dict(desc="data augmentation", unit=" groups", delay=2.0, leave=False)
+    with tqdm(total=len(sizes), initial=len(rates), disable=not progress, **look) as bar:
+        for new, rate in in_order(executor, _group, iter(tasks[len(rates) :])):
+            theta.append(new)
+            rates.append(rate)
             saved.save(theta=np.concatenate(theta), rates=np.array(rates))
             bar.update(1)
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
-    about |= dict(
-        zip(
-            ("acceptance", "moved", "near", "size"),
-            np.average(rates, axis=0, weights=sizes).tolist(),
-        )
-    )
+    mean = np.average(rates, axis=0, weights=sizes).tolist()
+    about |= dict(zip(("acceptance", "moved", "near", "size"), mean))
     return _posterior(np.concatenate(theta), latent_model.names, about)
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #3e8c9732
 def _posterior(theta, names, about):
+    "The chains theta (C, m, d) as one Posterior, with R-hat; a warning where they have not mixed."
     mixed = rhat(theta)
     if np.nanmax(mixed, initial=0) > MIXED:
         warnings.warn(
-            f"R-hat is {np.nanmax(mixed):.3f}, above {MIXED}: the chains have not mixed; ask for more draws or a longer warmup",
+            f"R-hat is {np.nanmax(mixed):.3f}, above {MIXED}: the chains have not mixed; ask for "
+            "more draws or a longer warmup",
             stacklevel=3,
         )
     info = dict(method="data augmentation", **about, rhat=mixed.tolist())

@@ -10,6 +10,8 @@ import math
 import time
 import warnings
 from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -23,7 +25,7 @@ from ..running import MAX_BATCH, Checkpoint, in_order, seed_state
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225
 def _accept(log_ratio, control, rng):
-    "Which draws survive (n,), and their log weights: Algorithm 1 for control = 1, rejection control below."
+    "Which draws survive (n,), and their log weights, those of Algorithm 1 for control = 1."
     kept = np.log(rng.random(log_ratio.shape)) < log_ratio - math.log(control)
     return kept, np.maximum(log_ratio[kept], math.log(control))
 
@@ -31,13 +33,13 @@ def _accept(log_ratio, control, rng):
 def _batch(model, release, proposal, size, log_bound, control, rng):
     "One batch: accepted theta, log weights less the bound, and how many simulations failed."
     theta = np.asarray(proposal.sample(size, rng), float)
-    s = query_values(
-        model, release.query, theta, rng, release.s_dp.size + (release.query.smoothness is not None)
-    )
+    width = release.s_dp.size + (release.query.smoothness is not None)
+    s = query_values(model, release.query, theta, rng, width)
     log_ratio = mechanism_log_prob(release, s) - log_bound
     if log_ratio.max(initial=-np.inf) > 1e-9:
         raise ValueError(
-            f"the mechanism's density exceeds its own log_prob_max by {log_ratio.max():.3g}; rejection would be wrong"
+            f"the mechanism's density exceeds its own log_prob_max by {log_ratio.max():.3g}; "
+            "rejection would be wrong"
         )
     kept, log_weights = _accept(log_ratio, control, rng)
     theta = theta[kept]
@@ -47,6 +49,7 @@ def _batch(model, release, proposal, size, log_bound, control, rng):
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #385bdfb9
 def _sizes(draws):
+    "Sizes of the batches, without end."
     size = min(MAX_BATCH, max(64, draws))
     while True:
         yield size
@@ -62,6 +65,7 @@ def _tasks(model, release, proposal, log_bound, control, draws, rng, first):
 
 
 def _log_bound(release):
+    "The log of the density's bound; ValueError where nothing can be rejected by it."
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(
             f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs"
@@ -69,12 +73,15 @@ def _log_bound(release):
     bound = float(release.mechanism.log_prob_max(release.s_dp))
     if bound == math.inf:
         raise ValueError(
-            "the mechanism's density has no bound, so nothing can be rejected exactly: use importance(), "
-            "or give the smooth mechanism the smallest sensitivity that a data set can have, floor=…"
+            "the mechanism's density has no bound, so nothing can be rejected exactly: use "
+            "importance(), "
+            "or give the smooth mechanism the smallest sensitivity that a data set can have, "
+            "floor=…"
         )
     if bound == -math.inf:
         raise ValueError(
-            "the mechanism could not have released this s_dp from any data (is it off the mechanism's grid or range?)"
+            "the mechanism could not have released this s_dp from any data (is it off the "
+            "mechanism's grid or range?)"
         )
     return bound
 
@@ -85,20 +92,53 @@ def exact_abc(
     *,
     draws: int,
     rng: np.random.Generator,
-    proposal=None,
+    proposal: Any = None,
     control: float = 1.0,
     max_simulations: int | None = None,
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: Path | str | None = None,
 ) -> Posterior:
-    """Independent draws from the exact posterior, by rejection with the mechanism's density (Gong 2019, Algorithm 1).
+    """Independent draws from the exact posterior, by rejection with the mechanism's density.
 
-    draws: accepted draws wanted. proposal: an object with sample(n, rng) -> (n, d) and log_prob(theta) -> (n,), positive where
-    the prior is (default: the prior); its draws carry weights. control: in (0, 1]; below 1, rejection control with weights.
-    max_simulations: stop after so many (default: when, past a million, fewer than one in 10,000 was accepted). checkpoint: a path; a killed run resumes
-    from it to the same result. Returns a Posterior whose info holds simulations, acceptance and log_evidence. Raises ValueError
-    when nothing was accepted, when the density has no bound, or for bad arguments; warns when fewer draws than wanted came.
+    Parameters
+    ----------
+    release : Release
+        What was published, by a mechanism whose density has a bound.
+    model : Model
+        The prior and the simulator of the confidential data.
+    draws : int
+        Accepted draws wanted.
+    rng : numpy.random.Generator
+        The same generator gives the same draws.
+    proposal : optional
+        An object with sample(n, rng) -> (n, d) and log_prob(theta) -> (n,), positive where the
+        prior is. Its draws carry weights. Default: the prior.
+    control : float
+        In (0, 1]. Below 1: rejection control, with weights.
+    max_simulations : int, optional
+        Stop after so many. Default: when, past a million, fewer than one in 10,000 was accepted.
+    executor : concurrent.futures.Executor, optional
+        Any executor; the result is the same without.
+    progress : bool
+        Whether to show a bar.
+    checkpoint : path, optional
+        A killed run resumes from it to the same result.
+
+    Returns
+    -------
+    Posterior
+        Its info holds simulations, acceptance and log_evidence. Warns when fewer draws than wanted
+        came.
+
+    Raises
+    ------
+    ValueError
+        When nothing was accepted, when the density has no bound, or for bad arguments.
+
+    References
+    ----------
+    Gong (2019), Algorithm 1.
     """
     check_release(release)
     draws = whole_number("draws", draws)
@@ -107,20 +147,17 @@ def exact_abc(
     if not 0 < control <= 1:
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior
-    saved = Checkpoint(
-        checkpoint,
-        dict(
-            method="exact_abc",
-            s_dp=release.s_dp.tolist(),
-            mechanism=release.mechanism,
-            draws=draws,
-            control=control,
-            prior=about_prior(model.prior),
-            seed=seed_state(rng),
-        ),
+    about = dict(
+        method="exact_abc",
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        draws=draws,
+        control=control,
+        prior=about_prior(model.prior),
+        seed=seed_state(rng),
     )
-    run = _run(
-        saved,
+    theta, log_weights, simulations, failed = _run(
+        Checkpoint(checkpoint, about),
         model,
         release,
         proposal,
@@ -132,7 +169,6 @@ def exact_abc(
         executor,
         progress,
     )
-    theta, log_weights, simulations, failed = run
     return _posterior(
         theta, log_weights, simulations, failed, draws, log_bound, control, proposal, model
     )
@@ -148,9 +184,8 @@ def _run(
     theta, log_weights = [done["theta"]], [done["log_weights"]]
     batches, simulations, failed = map(int, done["counts"])
     accepted, last = len(done["theta"]), time.monotonic()
-    stream = in_order(
-        executor, _batch, _tasks(model, release, proposal, log_bound, control, draws, rng, batches)
-    )
+    tasks = _tasks(model, release, proposal, log_bound, control, draws, rng, batches)
+    stream = in_order(executor, _batch, tasks)
     with tqdm(
         total=draws,
         initial=accepted,
@@ -161,23 +196,15 @@ def _run(
         leave=False,
     ) as bar:
         for size, (new_theta, new_weights, bad) in zip(_skip(_sizes(draws), batches), stream):
-            theta.append(new_theta), log_weights.append(new_weights)
-            batches, simulations, failed, accepted = (
-                batches + 1,
-                simulations + size,
-                failed + bad,
-                accepted + len(new_theta),
-            )
-            (
-                bar.set_postfix_str(f"{simulations:,} simulations", refresh=False),
-                bar.update(len(new_theta)),
-            )
-            hopeless = (
-                simulations >= 10**6 and simulations > 10_000 * accepted
-                if limit is None
-                else simulations >= limit
-            )
-            if accepted >= draws or hopeless:
+            theta.append(new_theta)
+            log_weights.append(new_weights)
+            batches += 1
+            simulations += size
+            failed += bad
+            accepted += len(new_theta)
+            bar.set_postfix_str(f"{simulations:,} simulations", refresh=False)
+            bar.update(len(new_theta))
+            if accepted >= draws or _hopeless(simulations, accepted, limit):
                 break
             if time.monotonic() - last > 10:
                 theta, log_weights = [np.concatenate(theta)], [np.concatenate(log_weights)]
@@ -191,27 +218,39 @@ def _run(
     return np.concatenate(theta), np.concatenate(log_weights), simulations, failed
 
 
+def _hopeless(simulations, accepted, limit):
+    "Whether to stop short: at the limit, by default where fewer than one in 10,000 was accepted."
+    if limit is not None:
+        return simulations >= limit
+    return simulations >= 10**6 and simulations > 10_000 * accepted
+
+
 def _skip(iterator, count):
+    "The iterator without its first `count` items."
     for _ in range(count):
         next(iterator)
     return iterator
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e
 def _posterior(theta, log_weights, simulations, failed, draws, log_bound, control, proposal, model):
+    "The accepted draws as a Posterior, with what is to be said of the run."
     if len(theta) == 0:
+        not_finite = f"; {failed:,} simulations were not finite" if failed else ""
         raise ValueError(
-            f"none of {simulations:,} simulations was accepted: the model can hardly have produced this release. Check the "
-            "prior and the query, or use importance(), which adapts its proposal"
-            + (f"; {failed:,} simulations were not finite" if failed else "")
+            f"none of {simulations:,} simulations was accepted: the model can hardly have produced "
+            "this release. Check the prior and the query, or use importance(), which adapts its "
+            f"proposal{not_finite}"
         )
     if len(theta) < draws:
         warnings.warn(
-            f"only {len(theta):,} of {draws:,} draws were accepted within {simulations:,} simulations; they are exact, but fewer",
+            f"only {len(theta):,} of {draws:,} draws were accepted within {simulations:,} "
+            "simulations; they are exact, but fewer",
             stacklevel=3,
         )
     if failed > 0.01 * simulations:
         warnings.warn(
-            f"{failed:,} of {simulations:,} simulations were not finite; they count as data that cannot have been released",
+            f"{failed:,} of {simulations:,} simulations were not finite; they count as data that "
+            "cannot have been released",
             stacklevel=3,
         )
     mean_weight = np.exp(log_weights).sum() / simulations

@@ -6,17 +6,17 @@
 __all__ = ['importance']
 
 # %% ../../nbs/analyst/32_importance.ipynb #71bdef60
-import math
 from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy import special
 from tqdm import tqdm
 
-from .proposals import Rounds, check_rounds, no_weight
+from .proposals import Rounds, check_rounds, draws_worth, evidence, no_weight
 from ..mechanisms import Release
 from ..model import Model, simulate
-from ..posterior import Posterior, kish
+from ..posterior import Posterior
 from ..prior import about_prior, about_proposal
 from ..running import Checkpoint, seed_state, warn
 
@@ -28,41 +28,74 @@ def importance(
     rng: np.random.Generator,
     rounds: int = 10,
     simulations: int = 1000,
-    proposal=None,
+    proposal: Any = None,
     target_ess: float | None = None,
     defensive: float = 0.1,
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: Path | str | None = None,
 ) -> Posterior:
-    """Weighted draws from the exact posterior by adaptive importance sampling with the mechanism's density (AMIS).
+    """Weighted draws from the exact posterior by adaptive importance sampling (AMIS).
 
-    One start: nothing in its weights tells of a mode that it lost; `consensus` does. rounds × simulations draws (n, d), all kept. proposal: the first round's, an object with sample(n, rng) -> (n, d) and
-    log_prob(theta) -> (n,) (default: the prior). rounds=1: plain importance sampling (Gong 2019). target_ess: stop after the
-    round that reaches it. defensive: share of each round drawn from the prior, in [0, 1). checkpoint: a path; a killed run
-    resumes from its last round to the same result. Returns a Posterior; its info holds the effective sample size and the
-    tempering power of each round, log_evidence with its standard error, and the count of failed simulations. Raises
-    ValueError when no draw has positive weight. Source: Gong 2019, eq. (10); Cornuet et al. 2012.
+    The weights hold the mechanism's density. One start: nothing in its weights tells of a mode that
+    it lost; `consensus` does.
+
+    Parameters
+    ----------
+    release : Release
+        What was published, by a mechanism with a density.
+    model : Model
+        The prior and the simulator of the confidential data.
+    rng : numpy.random.Generator
+        The same generator gives the same draws.
+    rounds : int
+        How often the proposal adapts; 1 is plain importance sampling.
+    simulations : int
+        In each round. All rounds × simulations draws (n, d) are kept.
+    proposal : optional
+        The first round's: an object with sample(n, rng) -> (n, d) and log_prob(theta) -> (n,).
+        Default: the prior.
+    target_ess : float, optional
+        Stop after the round that reaches this effective sample size.
+    defensive : float
+        Share of each round drawn from the prior, in [0, 1).
+    executor : concurrent.futures.Executor, optional
+        Any executor; the result is the same without.
+    progress : bool
+        Whether to show a bar.
+    checkpoint : path, optional
+        A killed run resumes from its last round to the same result.
+
+    Returns
+    -------
+    Posterior
+        Its info holds the effective sample size and the tempering power of each round, log_evidence
+        with its standard error, and the count of failed simulations.
+
+    Raises
+    ------
+    ValueError
+        When no draw has positive weight, or for bad arguments.
+
+    References
+    ----------
+    Gong (2019), eq. (10). Cornuet, Marin, Mira and Robert (2012).
     """
     check_rounds(release, rounds, simulations, defensive)
-    saved = Checkpoint(
-        checkpoint,
-        dict(
-            method="importance",
-            s_dp=release.s_dp.tolist(),
-            mechanism=release.mechanism,
-            defensive=defensive,
-            prior=about_prior(model.prior),
-            proposal=about_proposal(proposal),
-            simulations=simulations,
-            seed=seed_state(rng),
-        ),
+    about = dict(
+        method="importance",
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        defensive=defensive,
+        prior=about_prior(model.prior),
+        proposal=about_proposal(proposal),
+        simulations=simulations,
+        seed=seed_state(rng),
     )
+    saved = Checkpoint(checkpoint, about)
     recorded = saved.load() or dict(z=[], log_eta=[])
-    run, history = (
-        Rounds(model.prior, proposal or model.prior, defensive),
-        dict(power=[], ess=[], components=[]),
-    )
+    run = Rounds(model.prior, proposal or model.prior, defensive)
+    history = dict(power=[], ess=[], components=[])
     with tqdm(
         total=rounds * simulations, desc="importance", delay=2.0, disable=not progress, leave=False
     ) as bar:
@@ -73,47 +106,40 @@ def importance(
             if r < len(recorded["z"]):
                 z, log_eta = recorded["z"][r], recorded["log_eta"][r]
             else:
-                _, log_eta = simulate(
-                    release,
-                    model,
-                    model.prior.from_unconstrained(z),
-                    rng=child,
-                    executor=executor,
-                    progress=False,
-                )
+                theta = model.prior.from_unconstrained(z)
+                how = dict(rng=child, executor=executor, progress=False)
+                _, log_eta = simulate(release, model, theta, **how)
             run.add(z, log_eta)
-            saved.save(
-                z=run.z.reshape(r + 1, simulations, -1),
-                log_eta=run.log_eta.reshape(r + 1, simulations),
-            )
-            history["ess"].append(
-                kish(run.log_weights) if (run.log_weights > -np.inf).any() else 0.0
-            )
-            (
-                bar.update(simulations),
-                bar.set_postfix_str(f"ESS {history['ess'][-1]:.0f}", refresh=False),
-            )
-            if target_ess is not None and history["ess"][-1] >= target_ess:
+            shape = (r + 1, simulations)
+            saved.save(z=run.z.reshape(*shape, -1), log_eta=run.log_eta.reshape(shape))
+            ess = draws_worth(run.log_weights)
+            history["ess"].append(ess)
+            bar.update(simulations)
+            bar.set_postfix_str(f"ESS {ess:.0f}", refresh=False)
+            if target_ess is not None and ess >= target_ess:
                 break
     return _posterior(run, history, target_ess, model, release)
 
 # %% ../../nbs/analyst/32_importance.ipynb #0d7b7c29-3
 def _posterior(run, history, target_ess, model, release):
+    "The weighted draws as a Posterior, with what is to be said of the run."
     log_w, n, rounds = run.log_weights, len(run.z), len(run.history)
     failed = int(np.isneginf(run.log_eta).sum())
     if not (log_w > -np.inf).any():
         raise no_weight(release, n)
     if failed > 0.01 * n:
         warn(
-            f"{failed:,} of {n:,} simulations were not finite, or could not have been released at all; they have weight zero"
+            f"{failed:,} of {n:,} simulations were not finite, or could not have been released at "
+            "all; they have weight zero"
         )
     if target_ess is not None and history["ess"][-1] < target_ess:
         warn(
-            f"the effective sample size is {history['ess'][-1]:.0f} after {rounds} rounds, not {target_ess:.0f}: "
-            "ask for more rounds or simulations; if it stalls, the mechanism is too sharp for this method"
+            f"the effective sample size is {history['ess'][-1]:.0f} after {rounds} rounds, not "
+            f"{target_ess:.0f}: "
+            "ask for more rounds or simulations; if it stalls, the mechanism is too sharp for "
+            "this method"
         )
-    log_evidence = special.logsumexp(log_w) - math.log(n)
-    relative = np.exp(log_w - log_evidence)
+    log_evidence, error = evidence(log_w)
     info = dict(
         method="adaptive importance" if rounds > 1 else "importance",
         simulations=n,
@@ -122,7 +148,7 @@ def _posterior(run, history, target_ess, model, release):
         ess_by_round=history["ess"],
         power_by_round=history["power"],
         components=history["components"],
-        log_evidence=float(log_evidence),
-        log_evidence_se=float(relative.std() / math.sqrt(n)),
+        log_evidence=log_evidence,
+        log_evidence_se=error,
     )
     return Posterior(model.prior.from_unconstrained(run.z), log_w, model.prior.names, info)

@@ -7,12 +7,13 @@ __all__ = ['BLOCK', 'NETS', 'EPS', 'Z', 'LEAST_ESS', 'CONVERGED', 'STAGES', 'Lat
 
 # %% ../../nbs/analyst/34_mcem.ipynb #3a47718a
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, stats
 from tqdm import tqdm
 
@@ -23,7 +24,10 @@ from ..running import batch_sizes, check_generator, in_order
 
 # %% ../../nbs/analyst/34_mcem.ipynb #05806eb2
 class Latent(Protocol):
-    "What `mcem` must know of the query's model; may also have maximise, score, hessian, transform, dim, bounds and names."
+    """What `mcem` must know of the query's model.
+
+    It may also have maximise, score, hessian, transform, dim, bounds and names.
+    """
 
     def sample(self, theta: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
         "Values of the query (n, r), drawn at theta (d,)."
@@ -39,10 +43,13 @@ def _in_blocks(f: Callable, s: np.ndarray) -> np.ndarray:
     "f(s) for s (n, r), block by block of rows, so that f's temporaries stay small."
     return np.concatenate([np.asarray(f(s[i : i + BLOCK]), float) for i in range(0, len(s), BLOCK)])
 
-
+# %% ../../nbs/analyst/34_mcem.ipynb #e24e5bb3-s1
 @dataclass(frozen=True)
 class _Draws:
-    "Values s (n, r) with log weights (n,). `groups` of equal size are independent: n for plain draws, fewer for nets."
+    """Values s (n, r) with log weights (n,), in independent `groups` of equal size.
+
+    There are n groups for plain draws, fewer for nets.
+    """
 
     s: np.ndarray
     log_omega: np.ndarray
@@ -55,20 +62,19 @@ class _Draws:
         return w / w.sum()
 
     def __add__(self, more: "_Draws") -> "_Draws":
-        return _Draws(
-            np.concatenate([self.s, more.s]),
-            np.concatenate([self.log_omega, more.log_omega]),
-            self.groups + more.groups,
-        )
+        s = np.concatenate([self.s, more.s])
+        log_omega = np.concatenate([self.log_omega, more.log_omega])
+        return _Draws(s, log_omega, self.groups + more.groups)
 
 # %% ../../nbs/analyst/34_mcem.ipynb #49b9cb6b
 NETS = 16
 
 
 def _sample(latent, theta, n, rng):
+    "One batch of plain draws (n, r)."
     return np.asarray(latent.sample(theta, n, rng), float)
 
-
+# %% ../../nbs/analyst/34_mcem.ipynb #49b9cb6b-s1
 @dataclass(frozen=True)
 class _EStep:
     "Draws from the model at theta, weighted by the mechanism's density: eq. (13)."
@@ -84,43 +90,50 @@ class _EStep:
         width = self.release.s_dp.size + (self.release.query.smoothness is not None)
         if s.ndim != 2 or len(s) < n or s.shape[1] != width:
             raise ValueError(
-                f"the latent model must return values of shape ({n}, {width}), as many as were released, but it returned shape {s.shape}"
+                f"the latent model must return values of shape ({n}, {width}), as many as were "
+                f"released, but it returned shape {s.shape}"
             )
-        log_omega = _in_blocks(
-            lambda block: self.release.mechanism.log_prob(self.release.s_dp, block), s
-        )
+        log_prob, s_dp = self.release.mechanism.log_prob, self.release.s_dp
+        log_omega = _in_blocks(lambda block: log_prob(s_dp, block), s)
         if np.isnan(log_omega).any():
             raise ValueError(
-                f"the mechanism's log_prob is NaN for values drawn at theta = {theta}: are they NaN?"
+                f"the mechanism's log_prob is NaN for values drawn at theta = {theta}: are they "
+                "NaN?"
             )
         if np.isneginf(log_omega).all():
             raise ValueError(
-                f"none of {n} values drawn at theta = {theta} can have led to the release {self.release.s_dp}: "
-                "all weights are zero; start from a theta0 whose draws come near the release, or draw more "
-                "(simulations=...)"
+                f"none of {n} values drawn at theta = {theta} can have led to the release {s_dp}: "
+                "all weights are zero; start from a theta0 whose draws come near the release, or "
+                "draw more (simulations=...)"
             )
         return _Draws(s, log_omega, NETS if self.rqmc else len(s))
 
     def _plain(self, theta, n):
+        "n plain draws (n, r)."
         sizes = batch_sizes(n)  # cut alike whatever the executor
-        tasks = (
-            (self.latent, theta, k, child) for k, child in zip(sizes, self.rng.spawn(len(sizes)))
-        )
+        children = self.rng.spawn(len(sizes))
+        tasks = ((self.latent, theta, k, child) for k, child in zip(sizes, children))
         return np.concatenate(list(in_order(self.executor, _sample, tasks)))
 
     def _net(self, theta, n):
+        "At least n draws (m, r), from scrambled nets."
         dim = getattr(self.latent, "dim", self.release.s_dp.size)
         size = 2 ** int(np.ceil(np.log2(max(n / NETS, 1))))  # nets are balanced at powers of two
         nets = (points(size, dim, self.rng) for _ in range(NETS))
-        return np.concatenate(
-            [_in_blocks(lambda u: self.latent.transform(u, theta), u) for u in nets]
-        )
+
+        def transform(u):
+            return self.latent.transform(u, theta)
+
+        return np.concatenate([_in_blocks(transform, u) for u in nets])
 
 # %% ../../nbs/analyst/34_mcem.ipynb #d014e408
 def _mean_and_error(
     weights: np.ndarray, f: np.ndarray, groups: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Self-normalised mean (k,) of f (n, k), and the covariance (k, k) of its Monte Carlo error, from independent groups."
+    """Self-normalised mean (k,) of f (n, k), and the covariance (k, k) of its Monte Carlo error.
+
+    From independent groups of draws.
+    """
     mean = weights @ f
     sums = (weights[:, None] * (f - mean)).reshape(groups, -1, f.shape[1]).sum(axis=1)
     return mean, sums.T @ sums * (groups / max(groups - 1, 1))
@@ -134,26 +147,24 @@ def _bounds(latent: Latent, d: int) -> np.ndarray:
         raise ValueError(
             f"the latent model has bounds for {len(pairs)} parameters, but theta0 has {d}"
         )
-    return np.array(
-        [
-            (-np.inf if low is None else low, np.inf if high is None else high)
-            for low, high in pairs
-        ],
-        float,
-    )
+    limits = []
+    for low, high in pairs:
+        limits.append((-np.inf if low is None else low, np.inf if high is None else high))
+    return np.array(limits, float)
 
-
+# %% ../../nbs/analyst/34_mcem.ipynb #23c37b1d-s1
 def _log_prob(latent: Latent, s: np.ndarray, theta: np.ndarray) -> np.ndarray:
     "log π(s | theta), shape (n,), checked."
     log_p = _in_blocks(lambda block: latent.log_prob(block, theta), s)
     if log_p.shape != (len(s),):
         raise ValueError(
-            f"latent.log_prob must return shape ({len(s)},) for s of shape {s.shape}, but it returned {log_p.shape}"
+            f"latent.log_prob must return shape ({len(s)},) for s of shape {s.shape}, but it "
+            f"returned {log_p.shape}"
         )
     if np.isnan(log_p).any():
         raise ValueError(
-            f"latent.log_prob is NaN at theta = {theta}: return -inf where a value is impossible, and declare "
-            "latent.bounds so that parameters stay where the density is defined"
+            f"latent.log_prob is NaN at theta = {theta}: return -inf where a value is impossible, "
+            "and declare latent.bounds so that parameters stay where the density is defined"
         )
     return log_p
 
@@ -163,37 +174,47 @@ EPS = np.finfo(float).eps
 
 def _difference(f: Callable, theta: np.ndarray, h: np.ndarray) -> np.ndarray:
     "Central differences of f(theta) in each of the d parameters, stacked on a new last axis."
-    return np.stack(
-        [(f(theta + step) - f(theta - step)) / (2 * step.sum()) for step in np.diag(h)], axis=-1
-    )
+    slopes = [(f(theta + step) - f(theta - step)) / (2 * step.sum()) for step in np.diag(h)]
+    return np.stack(slopes, axis=-1)
 
 # %% ../../nbs/analyst/34_mcem.ipynb #b6aea118
 @dataclass(frozen=True)
 class _Derivatives:
-    "Score and second derivatives of the latent log-density: the model's own where it has them, differences elsewhere."
+    """Score and second derivatives of the latent log-density.
+
+    The model's own where it has them, differences elsewhere, with steps in units of `scale` (d,).
+    """
 
     latent: Latent
     bounds: np.ndarray
     scale: np.ndarray
 
     def score(self, s: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        "First derivatives (n, d)."
         if hasattr(self.latent, "score"):
             return _in_blocks(lambda block: self.latent.score(block, theta), s)
         return self._differentiate(lambda t: _log_prob(self.latent, s, t), theta, EPS ** (1 / 3))
 
     def hessian(self, s: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        "Second derivatives (n, d, d)."
         if hasattr(self.latent, "hessian"):
             return _in_blocks(lambda block: self.latent.hessian(block, theta), s)
         if hasattr(self.latent, "score"):
             second = self._differentiate(lambda t: self.score(s, t), theta, EPS ** (1 / 3))
         else:
-            first = lambda t: _difference(
-                lambda v: _log_prob(self.latent, s, v), t, EPS ** (1 / 4) * self.scale
-            )
-            second = self._differentiate(first, theta, EPS ** (1 / 4))
+            step = EPS ** (1 / 4)
+
+            def log_p(t):
+                return _log_prob(self.latent, s, t)
+
+            def first(t):
+                return _difference(log_p, t, step * self.scale)
+
+            second = self._differentiate(first, theta, step)
         return (second + second.swapaxes(1, 2)) / 2
 
     def _differentiate(self, f, theta, relative):
+        "Differences of f at theta, moved inwards at a bound."
         low, high = self.bounds.T
         h = np.minimum(relative * self.scale, (high - low) / 8)
         return _difference(f, np.clip(theta, low + 2 * h, high - 2 * h), h)
@@ -202,20 +223,26 @@ class _Derivatives:
 def _derivatives(
     latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarray
 ) -> _Derivatives:
-    "Derivatives with steps in units of each parameter's standard error, found in three rounds from at most 1,000 draws."
+    """Derivatives with steps in units of each parameter's standard error.
+
+    Found in three rounds from at most 1,000 draws.
+    """
     s = draws.s[np.flatnonzero(draws.log_omega > -np.inf)[:1000]]
     scale = np.where(theta == 0, 1.0, np.abs(theta))
     for _ in range(3):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            standard_error = 1 / np.sqrt(
-                np.mean(_Derivatives(latent, bounds, scale).score(s, theta) ** 2, axis=0)
-            )
-        scale = np.where(np.isfinite(standard_error) & (standard_error > 0), standard_error, scale)
+            score = _Derivatives(latent, bounds, scale).score(s, theta)
+            standard_error = 1 / np.sqrt(np.mean(score**2, axis=0))
+        usable = np.isfinite(standard_error) & (standard_error > 0)
+        scale = np.where(usable, standard_error, scale)
     return _Derivatives(latent, bounds, scale)
 
 # %% ../../nbs/analyst/34_mcem.ipynb #5c549e75
 def _maximise(latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    "The M-step: the theta (d,) that maximises eq. (14), by the model's own `maximise` or numerically from `theta`."
+    """The M-step: the theta (d,) that maximises eq. (14).
+
+    By the model's own `maximise`, or numerically from `theta`.
+    """
     if hasattr(latent, "maximise"):
         best = np.asarray(latent.maximise(draws.s, draws.weights), float).reshape(-1)
         if best.shape != theta.shape or not np.isfinite(best).all():
@@ -227,16 +254,19 @@ def _maximise(latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarr
     s, w = draws.s[used], draws.weights[used]
     derivatives = _derivatives(latent, draws, theta, bounds)
     scale = derivatives.scale  # optimise in units of standard errors
-    low, high = (bounds.T - theta) / scale
+
+    def at(x):
+        return np.clip(theta + scale * x, *bounds.T)
+
     fit = optimize.minimize(
-        lambda x: -w @ _log_prob(latent, s, np.clip(theta + scale * x, *bounds.T)),
+        lambda x: -w @ _log_prob(latent, s, at(x)),
         np.zeros(theta.size),
-        jac=lambda x: -scale * (w @ derivatives.score(s, np.clip(theta + scale * x, *bounds.T))),
+        jac=lambda x: -scale * (w @ derivatives.score(s, at(x))),
         method="L-BFGS-B",
-        bounds=optimize.Bounds(low, high),
+        bounds=optimize.Bounds(*(bounds.T - theta) / scale),
         options=dict(ftol=1e-14, gtol=1e-7, maxls=40),
     )
-    return np.clip(theta + scale * fit.x, *bounds.T)
+    return at(fit.x)
 
 # %% ../../nbs/analyst/34_mcem.ipynb #91da1921
 @dataclass(frozen=True)
@@ -258,8 +288,8 @@ def _step(latent: Latent, draws: _Draws, theta: np.ndarray, bounds: np.ndarray) 
     gain[used] = _log_prob(latent, draws.s[used], new) - _log_prob(latent, draws.s[used], theta)
     if not np.isfinite(gain).all():
         raise ValueError(
-            f"the M-step went from theta = {theta} to {new}, where values drawn with positive weight are "
-            "impossible: is latent.maximise right, and are latent.bounds declared?"
+            f"the M-step went from theta = {theta} to {new}, where values drawn with positive "
+            "weight are impossible: is latent.maximise right, and are latent.bounds declared?"
         )
     increase, variance = _mean_and_error(w, gain[:, None], draws.groups)
     return _Step(new, len(w), 1 / (w @ w), float(increase[0]), float(np.sqrt(variance[0, 0])))
@@ -283,7 +313,10 @@ def _ascent(
     max_simulations: int,
     tolerance: float,
 ):
-    "Yield (step, end), with as many draws as ascent asks for; end is None, CONVERGED, or what went wrong."
+    """Yield (step, end), with as many draws as ascent asks for.
+
+    end is None, CONVERGED, or what went wrong.
+    """
     n = simulations
     while True:
         draws = e_step(theta, n)
@@ -293,15 +326,15 @@ def _ascent(
                 end = CONVERGED
             elif 2 * len(draws.s) > max_simulations:
                 end = (
-                    f"the increase of Q ({step.increase:.2g} ± {step.increase_error:.2g}) is lost in Monte Carlo error at "
-                    f"{len(draws.s)} draws (ESS {step.ess:.0f}); raise max_simulations or the tolerance"
+                    f"the increase of Q ({step.increase:.2g} ± {step.increase_error:.2g}) is lost "
+                    f"in Monte Carlo error at {len(draws.s)} draws (ESS {step.ess:.0f}); "
+                    "raise max_simulations or the tolerance"
                 )
             else:
-                draws = (
-                    e_step(theta, 2 * len(draws.s))
-                    if e_step.rqmc
-                    else draws + e_step(theta, len(draws.s))
-                )
+                if e_step.rqmc:
+                    draws = e_step(theta, 2 * len(draws.s))
+                else:
+                    draws = draws + e_step(theta, len(draws.s))
                 step = _step(e_step.latent, draws, theta, bounds)
         yield step, CONVERGED if _settled(step, tolerance) else end
         theta = step.theta
@@ -325,7 +358,10 @@ def _staged(e_step: _EStep, theta: np.ndarray, bounds: np.ndarray, stages):
 # %% ../../nbs/analyst/34_mcem.ipynb #3cb476a3
 @dataclass(frozen=True)
 class _Louis:
-    "Score (d,), its error covariance (d, d), observed information (d, d) and its standard errors (d, d), at one theta."
+    """Score (d,), its error covariance (d, d), observed information (d, d), and its errors (d, d).
+
+    All at one theta.
+    """
 
     score: np.ndarray
     score_covariance: np.ndarray
@@ -337,10 +373,8 @@ def _louis(derivatives: _Derivatives, draws: _Draws, theta: np.ndarray) -> _Loui
     "Eqs. (15) and (16), with Monte Carlo errors."
     used = draws.weights > 0
     lam, hessian = np.zeros((len(used), theta.size)), np.zeros((len(used), theta.size, theta.size))
-    lam[used], hessian[used] = (
-        derivatives.score(draws.s[used], theta),
-        derivatives.hessian(draws.s[used], theta),
-    )
+    lam[used] = derivatives.score(draws.s[used], theta)
+    hessian[used] = derivatives.hessian(draws.s[used], theta)
     score, cov = _mean_and_error(draws.weights, lam, draws.groups)
     centred = lam - score  # E[λλᵀ] - E[λ]E[λ]ᵀ, without cancellation
     terms = (-hessian - centred[:, :, None] * centred[:, None, :]).reshape(len(lam), -1)
@@ -353,26 +387,23 @@ def _reweighted(latent: Latent, draws: _Draws, start: np.ndarray, theta: np.ndar
     "The draws made at `start`, weighted to stand for draws at theta."
     log_omega = draws.log_omega.copy()
     used = log_omega > -np.inf
-    log_omega[used] += _log_prob(latent, draws.s[used], theta) - _log_prob(
-        latent, draws.s[used], start
-    )
+    s = draws.s[used]
+    log_omega[used] += _log_prob(latent, s, theta) - _log_prob(latent, s, start)
     return _Draws(draws.s, log_omega, draws.groups)
 
 # %% ../../nbs/analyst/34_mcem.ipynb #6d7cf714
 def _newton(latent: Latent, draws: _Draws, start: np.ndarray, bounds: np.ndarray, steps: int):
     """At most `steps` Newton steps on the simulated likelihood of draws made at `start`.
 
-    Returns theta, the draws weighted for it, their _Louis, and whether theta is an interior maximum; if not, theta is `start`.
+    Returns theta, the draws weighted for it, their _Louis, and whether theta is an interior
+    maximum; if not, theta is `start`.
     """
     derivatives = _derivatives(latent, draws, start, bounds)
     theta, moved, louis = start, draws, _louis(derivatives, draws, start)
     for k in range(steps + 1):
         step = _solve(louis.information, louis.score)
-        if (
-            step is None
-            or louis.score @ step > 1
-            or not np.all((bounds[:, 0] < theta + step) & (theta + step < bounds[:, 1]))
-        ):
+        near = step is not None and not louis.score @ step > 1
+        if not near or not np.all((bounds[:, 0] < theta + step) & (theta + step < bounds[:, 1])):
             return start, draws, _louis(derivatives, draws, start), False
         if k == steps or louis.score @ step < 1e-20:  # within 1e-10 standard errors
             return theta, moved, louis, True
@@ -392,11 +423,35 @@ def _solve(information: np.ndarray, score: np.ndarray) -> np.ndarray | None:
 class Fit:
     """A maximum likelihood estimate from a privatised query.
 
-    theta (d,), score (d,) and information (d, d) at theta, by eqs. (15) and (16). trace: one row per EM iteration, a dict of
-    arrays: theta (T + 1, d) from theta0 on; simulations, ess, increase and increase_error (T,). Monte Carlo errors:
-    score_covariance (d, d), information_error (d, d). log_likelihood, with its Monte Carlo standard error log_likelihood_error.
-    ess: effective size of the last sample. converged: EM ended by its own rule, and that size is at least 100.
-    interior: theta is a maximum inside the bounds, so that it has standard errors.
+    Attributes
+    ----------
+    theta : ndarray (d,)
+        The estimate.
+    score : ndarray (d,)
+        At theta, by eq. (15).
+    information : ndarray (d, d)
+        At theta, by eq. (16).
+    trace : dict of ndarray
+        One row for each EM iteration: theta (T + 1, d) from theta0 on; simulations, ess, increase
+        and increase_error (T,).
+    score_covariance : ndarray (d, d)
+        Monte Carlo error of the score.
+    information_error : ndarray (d, d)
+        Monte Carlo standard errors of the information.
+    log_likelihood : float
+        At theta.
+    log_likelihood_error : float
+        Its Monte Carlo standard error.
+    ess : float
+        Effective size of the last sample.
+    converged : bool
+        Whether EM ended by its own rule, and that size is at least 100.
+    interior : bool
+        Whether theta is a maximum inside the bounds, so that it has standard errors.
+    message : str
+        How EM ended, in words.
+    names : tuple of str
+        Of the parameters.
     """
 
     theta: np.ndarray
@@ -415,13 +470,17 @@ class Fit:
 
     @property
     def covariance(self) -> np.ndarray:
-        "Asymptotic covariance (d, d) of theta: the inverse information; ValueError where theta is no interior maximum."
+        """Asymptotic covariance (d, d) of theta: the inverse information.
+
+        ValueError where theta is no interior maximum.
+        """
         if not self.interior:
             raise ValueError(
-                f"theta = {self.theta} is no interior maximum with a positive definite information, so it has no "
-                "standard errors: it lies on a bound or short of the maximum, the release does not identify all "
-                "parameters, or the last sample is too small (final_simulations=...); a look at the likelihood, "
-                "or a Bayesian method, will tell"
+                f"theta = {self.theta} is no interior maximum with a positive definite "
+                "information, "
+                "so it has no standard errors: it lies on a bound or short of the maximum, the "
+                "release does not identify all parameters, or the last sample is too small "
+                "(final_simulations=...); a look at the likelihood, or a Bayesian method, will tell"
             )
         return np.linalg.inv(self.information)
 
@@ -432,23 +491,23 @@ class Fit:
 
     @property
     def monte_carlo_errors(self) -> np.ndarray:
-        "Standard errors (d,) of theta as a computed maximum: more simulations make them smaller, more privacy budget does not."
-        short = (
-            self.covariance @ self.score
-        )  # how far theta stopped from the maximum; zero after Newton steps
-        return np.sqrt(
-            np.diag(self.covariance @ self.score_covariance @ self.covariance) + short**2
-        )
+        """Standard errors (d,) of theta as a computed maximum.
+
+        More simulations make them smaller, more privacy budget does not.
+        """
+        # how far theta stopped from the maximum; zero after Newton steps
+        short = self.covariance @ self.score
+        noise = np.diag(self.covariance @ self.score_covariance @ self.covariance)
+        return np.sqrt(noise + short**2)
 
     def interval(self, level: float = 0.95) -> np.ndarray:
         "Wald's confidence intervals (d, 2), theta ± z standard errors."
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, not {level}")
-        return self.theta[:, None] + stats.norm.ppf(0.5 + level / 2) * self.standard_errors[
-            :, None
-        ] * np.array([-1, 1])
+        half = stats.norm.ppf(0.5 + level / 2) * self.standard_errors[:, None]
+        return self.theta[:, None] + half * np.array([-1, 1])
 
-    def summary(self, level: float = 0.95):
+    def summary(self, level: float = 0.95) -> Any:
         "A table (pandas.DataFrame), a row for each parameter."
         import pandas as pd
 
@@ -468,14 +527,14 @@ class Fit:
 def mcem(
     release: Release,
     latent: Latent,
-    theta0,
+    theta0: ArrayLike,
     *,
     rng: np.random.Generator,
     schedule: str = "ascent",
     tolerance: float = 1e-4,
     simulations: int = 1000,
     max_simulations: int = 2**20,
-    stages=STAGES,
+    stages: Sequence[tuple[float, int]] = STAGES,
     final_simulations: int | None = None,
     max_iterations: int = 500,
     rqmc: bool | None = None,
@@ -485,40 +544,81 @@ def mcem(
 ) -> Fit:
     """Maximum likelihood from a privatised query by Monte Carlo EM.
 
-    release: the privatised query. latent: the query's model (see `Latent`). theta0: where to start, (d,) or a number.
-    schedule: "ascent" (draws grow from `simulations` to at most `max_simulations` as ascent asks, until the increase of Q is
-    surely below `tolerance`) or "stages" (pairs of relative tolerance and draws). final_simulations: draws for the score, the
-    information and the last Newton steps (which newton=False leaves out), by default 100,000 or the last step's number if
-    larger. rqmc: scrambled nets in place of plain draws, by default wherever the latent model has `transform`. executor: for
-    plain draws from a dear model; the result is the same with any.
-    Warns (RuntimeWarning) where fit.converged or fit.interior is False. Raises ValueError if no draw can have led to the
-    release, or the model returns NaN. Sources: Gong (2019), section 4; Caffo, Jank and Jones (2005); Louis (1982).
+    Parameters
+    ----------
+    release : Release
+        The privatised query.
+    latent : Latent
+        The query's model.
+    theta0 : array_like
+        Where to start, (d,) or a number.
+    rng : numpy.random.Generator
+        The same generator gives the same fit.
+    schedule : str
+        "ascent": draws grow from `simulations` to at most `max_simulations` as ascent asks, until
+        the increase of Q is surely below `tolerance`. "stages": by `stages`.
+    tolerance : float
+        Of the increase of Q, for "ascent".
+    simulations, max_simulations : int
+        Draws of the first step, and most draws of a step, for "ascent".
+    stages : sequence of (float, int)
+        Pairs of relative tolerance and draws, for "stages".
+    final_simulations : int, optional
+        Draws for the score, the information and the last Newton steps. Default: 100,000, or the
+        last step's number if larger.
+    max_iterations : int
+        Most steps of EM.
+    rqmc : bool, optional
+        Scrambled nets in place of plain draws. Default: wherever the latent model has `transform`.
+    newton : bool
+        Whether to end with Newton steps.
+    executor : concurrent.futures.Executor, optional
+        For plain draws from a dear model; the result is the same with any.
+    progress : bool
+        Whether to show a bar.
+
+    Returns
+    -------
+    Fit
+        Warns (RuntimeWarning) where its converged or interior is False.
+
+    Raises
+    ------
+    TypeError
+        For a release, a model or a generator that is none.
+    ValueError
+        If no draw can have led to the release, the model returns NaN, or an argument makes no
+        sense.
+
+    References
+    ----------
+    Gong (2019), section 4; Caffo, Jank and Jones (2005); Louis (1982).
     """
     theta, bounds = _checked(release, latent, theta0, rng)
     if rqmc and not hasattr(latent, "transform"):
         raise ValueError(
-            "rqmc=True needs a latent model with transform(u, theta), values of the query from uniforms"
+            "rqmc=True needs a latent model with transform(u, theta), values of the query from "
+            "uniforms"
         )
     if final_simulations is not None:
         final_simulations = whole_number("final_simulations", final_simulations)
-    e_step = _EStep(
-        release, latent, rng, hasattr(latent, "transform") if rqmc is None else bool(rqmc), executor
-    )
+    nets = hasattr(latent, "transform") if rqmc is None else bool(rqmc)
+    e_step = _EStep(release, latent, rng, nets, executor)
     if schedule == "ascent":
-        sizes = (
-            whole_number("simulations", simulations),
-            whole_number("max_simulations", max_simulations),
-        )
-        iterations = _ascent(e_step, theta, bounds, *sizes, positive("tolerance", tolerance))
+        first = whole_number("simulations", simulations)
+        most = whole_number("max_simulations", max_simulations)
+        least = positive("tolerance", tolerance)
+        iterations = _ascent(e_step, theta, bounds, first, most, least)
     elif schedule == "stages" and len(stages):
-        pairs = [
-            (positive("tolerance of a stage", tol), whole_number("draws of a stage", n))
-            for tol, n in stages
-        ]
+        pairs = []
+        for tol, n in stages:
+            tol = positive("tolerance of a stage", tol)
+            pairs.append((tol, whole_number("draws of a stage", n)))
         iterations = _staged(e_step, theta, bounds, pairs)
     else:
         raise ValueError(
-            f"schedule must be 'ascent' or 'stages' (with at least one pair in stages), not {schedule!r}"
+            "schedule must be 'ascent' or 'stages' (with at least one pair in stages), "
+            f"not {schedule!r}"
         )
     steps, message = _iterate(iterations, whole_number("max_iterations", max_iterations), progress)
     n = max(100_000, steps[-1].simulations) if final_simulations is None else final_simulations
@@ -536,14 +636,13 @@ def _checked(release, latent, theta0, rng) -> tuple[np.ndarray, np.ndarray]:
     missing = [name for name in ("sample", "log_prob") if not callable(getattr(latent, name, None))]
     if missing:
         raise TypeError(
-            f"a latent model needs sample(theta, n, rng) and log_prob(s, theta); {type(latent).__name__} "
-            f"lacks {' and '.join(missing)}"
+            "a latent model needs sample(theta, n, rng) and log_prob(s, theta); "
+            f"{type(latent).__name__} lacks {' and '.join(missing)}"
         )
     theta = np.atleast_1d(np.array(theta0, float))
     bounds = _bounds(latent, theta.size)
-    if theta.ndim != 1 or not np.all(
-        (bounds[:, 0] <= theta) & (theta <= bounds[:, 1]) & np.isfinite(theta)
-    ):
+    low, high = bounds[:, 0], bounds[:, 1]
+    if theta.ndim != 1 or not np.all((low <= theta) & (theta <= high) & np.isfinite(theta)):
         raise ValueError(
             f"theta0 must be a finite vector within the bounds {bounds.tolist()}, not {theta0!r}"
         )
@@ -552,26 +651,21 @@ def _checked(release, latent, theta0, rng) -> tuple[np.ndarray, np.ndarray]:
 # %% ../../nbs/analyst/34_mcem.ipynb #d628a09d
 def _iterate(iterations, max_iterations: int, progress: bool) -> tuple[list[_Step], str]:
     "Run EM to its end: the steps, and CONVERGED or what went wrong."
-    steps = []
-    with tqdm(
-        total=max_iterations, desc="Monte Carlo EM", delay=1, disable=not progress, leave=False
-    ) as bar:
+    steps, look = [], dict(desc="Monte Carlo EM", delay=1, leave=False)
+    with tqdm(total=max_iterations, disable=not progress, **look) as bar:
         for step, end in iterations:
             steps.append(step)
-            bar.set_postfix(
-                simulations=step.simulations,
-                ess=f"{step.ess:.0f}",
-                increase=f"{step.increase:.2g}",
-                refresh=False,
-            )
+            ess, increase = f"{step.ess:.0f}", f"{step.increase:.2g}"
+            about = dict(simulations=step.simulations, ess=ess, increase=increase)
+            bar.set_postfix(refresh=False, **about)
             bar.update()
+            if end is None and len(steps) >= max_iterations:
+                end = (
+                    f"stopped after max_iterations = {max_iterations}; the last step raised Q by "
+                    f"{step.increase:.2g}"
+                )
             if end is not None:
                 return steps, end
-            if len(steps) >= max_iterations:
-                return (
-                    steps,
-                    f"stopped after max_iterations = {max_iterations}; the last step raised Q by {step.increase:.2g}",
-                )
 
 # %% ../../nbs/analyst/34_mcem.ipynb #15cb78b0
 def _finish(
@@ -589,20 +683,21 @@ def _finish(
     theta, draws, louis, interior = _newton(latent, draws, start, bounds, steps=10 if newton else 0)
     ess = 1 / np.sum(draws.weights**2)
     if ess < LEAST_ESS:
-        message += f"; the last sample has an effective size of {ess:.1f} of {n} draws: raise simulations and final_simulations"
+        message += (
+            f"; the last sample has an effective size of {ess:.1f} of {n} draws: raise simulations "
+            "and final_simulations"
+        )
     converged = message == CONVERGED
     if not interior:
         message += "; theta is no interior maximum of the likelihood, so it has no standard errors"
     top = draws.log_omega.max()
-    omega = (
-        np.exp(draws.log_omega - top).reshape(draws.groups, -1).mean(axis=1)
-    )  # the likelihood is the mean weight
+    # the likelihood is the mean weight
+    omega = np.exp(draws.log_omega - top).reshape(draws.groups, -1).mean(axis=1)
     columns = ("simulations", "ess", "increase", "increase_error")
     trace = {name: np.array([getattr(step, name) for step in steps]) for name in columns}
     trace["theta"] = np.array([theta0] + [step.theta for step in steps])
-    names = getattr(latent, "names", None) or (
-        ("theta",) if theta.size == 1 else tuple(f"theta[{j}]" for j in range(theta.size))
-    )
+    plain = ("theta",) if theta.size == 1 else [f"theta[{j}]" for j in range(theta.size)]
+    names = getattr(latent, "names", None) or plain
     return Fit(
         theta,
         louis.score,

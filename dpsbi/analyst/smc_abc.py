@@ -10,29 +10,27 @@ import math
 import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special, stats
 from tqdm import tqdm
 
+from .proposals import draws_worth, evidence, log_prior, log_weight, temper
 from ..mechanisms import Release
 from ..model import Model, check_release, private_batch, simulate
-from ..posterior import Posterior, kish
-from ..prior import about_prior
+from ..posterior import Posterior
+from ..prior import Prior, about_prior
 from ..privacy import whole_number
 from ..running import Checkpoint, batch_sizes, in_order, seed_state
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #9b71ffed
-def _log_prior(prior, z):
-    "The prior's log density on unconstrained space, at z (n, free)."
-    return prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)
-
-
 @dataclass(frozen=True)
 class PriorProposal:
     "The first population's proposal: the prior, in unconstrained space."
 
-    prior: object
+    prior: Prior
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         "n draws (n, free)."
@@ -45,12 +43,23 @@ class PriorProposal:
 # %% ../../nbs/analyst/35_smc_abc.ipynb #79344fa2
 @dataclass(frozen=True)
 class KernelProposal:
-    """With probability `defensive` the prior; else a centre (m, free), chosen by weight (m,), plus normal noise.
+    """The prior, or normal noise about weighted centres, in unconstrained space.
 
-    factor (free, free): Cholesky factor of the noise's covariance.
+    Parameters
+    ----------
+    prior : Prior
+        The density that guards the tails.
+    centres : ndarray (m, free)
+        Where the noise is put.
+    weights : ndarray (m,)
+        How often each centre is chosen; they sum to one.
+    factor : ndarray (free, free)
+        Cholesky factor of the noise's covariance.
+    defensive : float
+        The probability with which a draw comes from the prior.
     """
 
-    prior: object
+    prior: Prior
     centres: np.ndarray
     weights: np.ndarray
     factor: np.ndarray
@@ -66,75 +75,87 @@ class KernelProposal:
 
     def log_ratio(self, z: np.ndarray) -> np.ndarray:
         "log of prior / proposal at z (n, free); at most -log(defensive)."
-        log_prior, log_kernels = _log_prior(self.prior, z), self._log_kernels(z)
+        log_p, log_kernels = log_prior(self.prior, z), self._log_kernels(z)
         with np.errstate(divide="ignore"):
-            log_q = np.logaddexp(
-                np.log(self.defensive) + log_prior, np.log1p(-self.defensive) + log_kernels
-            )
-        return np.where(
-            log_prior > -np.inf, log_prior - np.where(log_q > -np.inf, log_q, 0.0), -np.inf
-        )
+            guard = np.log(self.defensive) + log_p
+            log_q = np.logaddexp(guard, np.log1p(-self.defensive) + log_kernels)
+        return log_weight(log_p, 0.0, log_q)
 
     def _log_kernels(self, z):
+        "Log density of the noise about the centres, by blocks of rows."
         whiten = np.linalg.inv(self.factor)
         x, c = np.einsum("ij,nj->ni", whiten, z), np.einsum("ij,nj->ni", whiten, self.centres)
         rows, density = max(1, 2**20 // len(c)), np.empty(len(x))
         with np.errstate(divide="ignore"):
             for i in range(0, len(x), rows):
-                squared = sum(
-                    (x[i : i + rows, j, None] - c[None, :, j]) ** 2 for j in range(x.shape[1])
-                )
-                density[i : i + rows] = np.log(
-                    np.einsum("nm,m->n", np.exp(-0.5 * squared), self.weights)
-                )
+                block = x[i : i + rows]
+                squared = sum((block[:, j, None] - c[None, :, j]) ** 2 for j in range(x.shape[1]))
+                mean = np.einsum("nm,m->n", np.exp(-0.5 * squared), self.weights)
+                density[i : i + rows] = np.log(mean)
         return density + np.log(np.diag(whiten)).sum() - 0.5 * x.shape[1] * math.log(2 * math.pi)
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #ca8f65ae
 FORCE = 2.0
 
-
-def _ess(log_weights) -> float:
-    "Kish's effective sample size, 0 where no weight is positive."
-    return kish(log_weights) if (log_weights > -np.inf).any() else 0.0
-
-
+# %% ../../nbs/analyst/35_smc_abc.ipynb #ca8f65ae-s1
 @dataclass(frozen=True)
 class MechanismKernel:
-    "The mechanism's density to the power of the level, 0 to 1. Outcomes: log η(s_dp | s) (n,)."
+    """The mechanism's density to the power of the level, 0 to 1.
+
+    Outcomes: log η(s_dp | s) (n,).
+    """
 
     start = 0.0
     goal = 1.0
     last = 1.0  # the level of the final population, whatever the schedule reached
 
-    def outcomes(self, release, model, theta, rng, executor):
+    def outcomes(
+        self,
+        release: Release,
+        model: Model,
+        theta: np.ndarray,
+        rng: np.random.Generator,
+        executor: Executor | None,
+    ) -> np.ndarray:
+        "log η (n,) of one simulation at each theta (n, d)."
         return simulate(release, model, theta, rng=rng, executor=executor, progress=False)[1]
 
-    def possible(self, outcomes):
+    def possible(self, outcomes: np.ndarray) -> np.ndarray:
+        "Which simulations could have led to the release (n,)."
         return outcomes > -np.inf
 
-    def log_kernel(self, outcomes, level):
-        return np.where(
-            outcomes > -np.inf, level * np.where(outcomes > -np.inf, outcomes, 0.0), -np.inf
-        )
+    def log_kernel(self, outcomes: np.ndarray, level: float) -> np.ndarray:
+        "Log of the kernel at a level (n,)."
+        possible = outcomes > -np.inf
+        return np.where(possible, level * np.where(possible, outcomes, 0.0), -np.inf)
 
-    def sharpen(self, log_ratio, outcomes, level, wanted, least):
+    def sharpen(
+        self, log_ratio: np.ndarray, outcomes: np.ndarray, level: float, wanted: float, least: float
+    ) -> float:
         "The next level, or the same one where there is none."
-        ess = lambda power: _ess(log_ratio + self.log_kernel(outcomes, power))
-        if ess(1.0) >= wanted:
-            return 1.0
-        low, high = level, 1.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if ess(middle) >= wanted else (low, middle)
+
+        def worth(power):
+            return draws_worth(log_ratio + self.log_kernel(outcomes, power))
+
+        reached = temper(lambda power: worth(power) >= wanted, low=level, halvings=60)
         forced = min(1.0, FORCE * level)
-        return max(low if ess(low) >= wanted else level, forced if ess(forced) >= least else level)
+        return max(reached, forced if worth(forced) >= least else level)
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #60a4bf6b
 @dataclass(frozen=True)
 class DistanceKernel:
     """One for releases within the level (a tolerance) of the one made, else zero.
 
-    Outcomes: releases s' (n, r). goal: the least tolerance. scale (r,): the distance's units; None: by `fitted`.
+    Outcomes: releases s' (n, r).
+
+    Parameters
+    ----------
+    s_dp : ndarray (r,)
+        The release that was made.
+    goal : float
+        The least tolerance.
+    scale : ndarray (r,), optional
+        The distance's units. Default: by `fitted`.
     """
 
     s_dp: np.ndarray
@@ -142,17 +163,26 @@ class DistanceKernel:
     scale: np.ndarray | None = None
     start = np.inf
 
-    def outcomes(self, release, model, theta, rng, executor):
+    def outcomes(
+        self,
+        release: Release,
+        model: Model,
+        theta: np.ndarray,
+        rng: np.random.Generator,
+        executor: Executor | None,
+    ) -> np.ndarray:
+        "Releases (n, r), noise and all, of one simulation at each theta (n, d)."
         sizes = batch_sizes(len(theta))
         starts = np.cumsum([0, *sizes[:-1]])
-        tasks = (
-            (model, release, theta[i : i + k], child)
-            for i, k, child in zip(starts, sizes, rng.spawn(len(sizes)))
-        )
+        batches = zip(starts, sizes, rng.spawn(len(sizes)))
+        tasks = ((model, release, theta[i : i + k], child) for i, k, child in batches)
         return np.concatenate(list(in_order(executor, private_batch, tasks)))
 
-    def fitted(self, outcomes):
-        "With the first population's spread as units, value by value (median absolute deviation), unless the user gave them."
+    def fitted(self, outcomes: np.ndarray) -> "DistanceKernel":
+        """With the first population's spread as units, unless the user gave them.
+
+        The median absolute deviation, value by value.
+        """
         if self.scale is not None:
             return self
         good = outcomes[np.isfinite(outcomes).all(axis=1)]
@@ -160,25 +190,28 @@ class DistanceKernel:
         spread = np.where(spread > 0, spread, good.std(axis=0))
         return replace(self, scale=np.where(spread > 0, spread, 1.0))
 
-    def possible(self, outcomes):
+    def possible(self, outcomes: np.ndarray) -> np.ndarray:
+        "Which simulations are finite (n,)."
         return np.isfinite(outcomes).all(axis=1)
 
-    def distance(self, outcomes):
+    def distance(self, outcomes: np.ndarray) -> np.ndarray:
+        "Of each simulated release from the one made (n,), in units of the scale; inf for NaN."
         distance = np.sqrt((((outcomes - self.s_dp) / self.scale) ** 2).sum(axis=1))
         return np.where(np.isnan(distance), np.inf, distance)
 
-    def log_kernel(self, outcomes, level):
+    def log_kernel(self, outcomes: np.ndarray, level: float) -> np.ndarray:
+        "0 within the level, else -inf (n,)."
         distance = self.distance(outcomes)
         return np.where((distance <= level) & (distance < np.inf), 0.0, -np.inf)
 
-    def sharpen(self, log_ratio, outcomes, level, wanted, least):
+    def sharpen(
+        self, log_ratio: np.ndarray, outcomes: np.ndarray, level: float, wanted: float, least: float
+    ) -> float:
         "The next tolerance, or the same one where there is none."
         distance = self.distance(outcomes)
         order = np.argsort(distance, kind="stable")
-        w, distance = (
-            np.exp(log_ratio - log_ratio.max())[order] * (distance[order] < np.inf),
-            distance[order],
-        )
+        distance = distance[order]
+        w = np.exp(log_ratio - log_ratio.max())[order] * (distance < np.inf)
         ess = np.cumsum(w) ** 2 / np.maximum(np.cumsum(w**2), 1e-300)
         needed = np.maximum.accumulate(ess) >= wanted
         reached = max(distance[np.argmax(needed)], self.goal) if needed.any() else np.inf
@@ -192,20 +225,14 @@ class _Run:
 
     def __init__(self, release, model, kernel, rng, executor, saved, bar):
         self.release, self.model, self.kernel, self.rng = release, model, kernel, rng
-        self.executor, self.saved, self.bar, self.simulations, self.failed = (
-            executor,
-            saved,
-            bar,
-            0,
-            0,
-        )
+        self.executor, self.saved, self.bar = executor, saved, bar
+        self.simulations = self.failed = 0
         self.z, self.outcomes, self.recorded = [], [], []
         earlier = saved.load()
         if earlier is not None:
             cuts = np.cumsum(earlier["sizes"])[:-1]
-            self.recorded = list(
-                zip(np.split(earlier["z"], cuts), np.split(earlier["outcomes"], cuts))
-            )
+            pieces = np.split(earlier["z"], cuts), np.split(earlier["outcomes"], cuts)
+            self.recorded = list(zip(*pieces))
 
     def population(self, proposal, n, about):
         "n draws of the proposal, simulated: z (n, free), outcomes, and log prior / proposal (n,)."
@@ -216,17 +243,16 @@ class _Run:
             z = proposal.sample(n, child)
             theta = self.model.prior.from_unconstrained(z)
             outcomes = self.kernel.outcomes(self.release, self.model, theta, child, self.executor)
-        self.z.append(z), self.outcomes.append(outcomes)
+        self.z.append(z)
+        self.outcomes.append(outcomes)
         if k >= len(self.recorded):
+            all_z, all_outcomes = np.concatenate(self.z), np.concatenate(self.outcomes)
             sizes = np.array([len(z) for z in self.z])
-            self.saved.save(
-                z=np.concatenate(self.z), outcomes=np.concatenate(self.outcomes), sizes=sizes
-            )
-        self.simulations, self.failed = (
-            self.simulations + len(z),
-            self.failed + int((~self.kernel.possible(outcomes)).sum()),
-        )
-        self.bar.set_postfix_str(about, refresh=False), self.bar.update(len(z))
+            self.saved.save(z=all_z, outcomes=all_outcomes, sizes=sizes)
+        self.simulations += len(z)
+        self.failed += int((~self.kernel.possible(outcomes)).sum())
+        self.bar.set_postfix_str(about, refresh=False)
+        self.bar.update(len(z))
         return z, outcomes, proposal.log_ratio(z)
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #5907f272
@@ -237,32 +263,26 @@ def _build(prior, z, log_weights, spread, defensive, floor) -> KernelProposal:
     weights = weights / weights.sum()
     centred = z - weights @ z
     covariance = np.einsum("n,ni,nj->ij", weights, centred, centred)
-    return KernelProposal(
-        prior, z, weights, np.linalg.cholesky(spread * covariance + floor), defensive
-    )
+    factor = np.linalg.cholesky(spread * covariance + floor)
+    return KernelProposal(prior, z, weights, factor, defensive)
 
-
+# %% ../../nbs/analyst/35_smc_abc.ipynb #5907f272-s1
 def _schedule(run, population, keep, spread, defensive, budget, populations):
     "Populations of growing sharpness: the last proposal, its level, and what happened."
     prior, level, history = run.model.prior, run.kernel.start, dict(levels=[], ess=[])
     proposal, least, ended = PriorProposal(prior), 20 * (prior.free + 1), "max_populations"
     for t in range(populations):
         z, outcomes, log_ratio = run.population(proposal, population, f"population {t + 1}")
+        wanted = keep * population
         if t == 0:
-            possible = _check_first(run, outcomes)
-            run.kernel = (
-                run.kernel.fitted(outcomes) if hasattr(run.kernel, "fitted") else run.kernel
-            )
+            wanted = min(wanted, 0.5 * _check_first(run, outcomes))
+            if hasattr(run.kernel, "fitted"):
+                run.kernel = run.kernel.fitted(outcomes)
             floor = 1e-8 * np.diag(np.var(z, axis=0) + 1e-12)
-        new = run.kernel.sharpen(
-            log_ratio,
-            outcomes,
-            level,
-            min(keep * population, 0.5 * possible if t == 0 else np.inf),
-            least,
-        )
+        new = run.kernel.sharpen(log_ratio, outcomes, level, wanted, least)
         log_weights = log_ratio + run.kernel.log_kernel(outcomes, new)
-        history["levels"].append(float(new)), history["ess"].append(_ess(log_weights))
+        history["levels"].append(float(new))
+        history["ess"].append(draws_worth(log_weights))
         if new == level:
             ended = "no sharper level"
             break
@@ -274,11 +294,12 @@ def _schedule(run, population, keep, spread, defensive, budget, populations):
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #42f97c5a
 def _check_first(run, outcomes):
-    "How many simulations of the first population could have been released; ValueError if too few to go on."
+    "How many of the first simulations could have been released; ValueError if too few to go on."
     possible = int(run.kernel.possible(outcomes).sum())
     if possible < 2 * (run.model.prior.free + 1):
         raise ValueError(
-            f"only {possible} of the first {len(outcomes):,} simulations could have been released as s_dp: the "
+            f"only {possible} of the first {len(outcomes):,} simulations could have been released "
+            "as s_dp: the "
             "prior excludes the data, the simulator fails, or the query is not the released one; "
             "if they are merely rare, ask for a larger population"
         )
@@ -286,13 +307,14 @@ def _check_first(run, outcomes):
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #781caab6
 def _collect(run, proposal, level, draws, population, limit, floor):
-    "The final population at this level: positions, log weights, and whether the draws wanted were reached."
+    "The final population at this level: positions, log weights and their effective size."
     z, log_weights, n, ess = [], [], population, 0.0
     while n > 0:
         new_z, outcomes, log_ratio = run.population(proposal, n, f"final population, ESS {ess:.0f}")
-        z.append(new_z), log_weights.append(log_ratio + run.kernel.log_kernel(outcomes, level))
+        z.append(new_z)
+        log_weights.append(log_ratio + run.kernel.log_kernel(outcomes, level))
         log_w = np.concatenate(log_weights)
-        ess = _ess(log_w)
+        ess = draws_worth(log_w)
         hopeless = len(log_w) >= 20 * population and ess < floor * len(log_w)
         if ess >= draws or hopeless:
             break
@@ -313,62 +335,99 @@ def smc_abc(
     spread: float = 1.0,
     defensive: float = 0.1,
     tolerance: float = 0.0,
-    scale=None,
+    scale: ArrayLike | None = None,
     max_simulations: int = 1_000_000,
     max_populations: int = 50,
     min_acceptance: float = 1e-4,
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: Path | str | None = None,
 ) -> Posterior:
-    """Weighted draws by population Monte Carlo ABC: exact with kernel "mechanism", approximate with "distance".
+    """Weighted draws by population Monte Carlo ABC: exact with kernel "mechanism".
 
-    draws: effective draws wanted. kernel: "mechanism" tempers η(s_dp | s); "distance" compares simulated releases with s_dp.
-    population: simulations of each population before the last. keep: effective draws, as a share of a population, that set the
-    next level. spread: kernel covariance over the population's. defensive: share of the prior in each proposal, in (0, 1).
-    tolerance, scale (r,): of the distance; go no lower, and its units (default: as low as can be, the prior predictive's spread).
-    max_simulations: in all; at most half for the schedule. min_acceptance: give up where fewer effective draws come per
-    simulation. checkpoint: a path; a killed run resumes after its last population to the same result. Returns a Posterior; info
-    holds the schedule (levels, ess_by_population, ended), simulations, acceptance (effective draws per simulation of the last
-    population), exact, and for the mechanism log_evidence with its standard error. Raises ValueError for bad
-    arguments or when nothing could have been released; warns when fewer draws than wanted came. Source: Beaumont et al. 2009,
-    eq. (3); Del Moral et al. 2012 for levels by ESS.
+    With kernel "distance" they are approximate.
+
+    Parameters
+    ----------
+    release : Release
+        What was published.
+    model : Model
+        The prior and the simulator of the confidential data.
+    draws : int
+        Effective draws wanted.
+    rng : numpy.random.Generator
+        The same generator gives the same draws.
+    kernel : str
+        "mechanism" tempers η(s_dp | s); "distance" compares simulated releases with s_dp.
+    population : int
+        Simulations of each population before the last.
+    keep : float
+        Effective draws, as a share of a population, that set the next level; in (0, 1).
+    spread : float
+        The kernels' covariance, in covariances of the population.
+    defensive : float
+        Share of the prior in each proposal, in (0, 1).
+    tolerance : float
+        Of the distance: go no lower. Default: as low as can be.
+    scale : array_like (r,), optional
+        Units of the distance. Default: the prior predictive's spread.
+    max_simulations : int
+        In all; at most half of them for the schedule.
+    max_populations : int
+        Most populations of the schedule.
+    min_acceptance : float
+        Give up where fewer effective draws come per simulation.
+    executor : concurrent.futures.Executor, optional
+        Any executor; the result is the same without.
+    progress : bool
+        Whether to show a bar.
+    checkpoint : path, optional
+        A killed run resumes after its last population to the same result.
+
+    Returns
+    -------
+    Posterior
+        Its info holds the schedule (levels, ess_by_population, ended), simulations, acceptance
+        (effective draws per simulation of the last population), exact, and for the mechanism
+        log_evidence with its standard error. Warns when fewer draws than wanted came.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments, or when nothing could have been released.
+
+    References
+    ----------
+    Beaumont et al. (2009), eq. (3); Del Moral et al. (2012) for levels by effective sample size.
     """
-    how = _checked(
-        release,
-        kernel,
-        draws,
-        population,
-        keep,
-        spread,
-        defensive,
-        tolerance,
-        max_simulations,
-        max_populations,
+    how = dict(
+        draws=draws,
+        population=population,
+        keep=keep,
+        spread=spread,
+        defensive=defensive,
+        tolerance=tolerance,
+        max_simulations=max_simulations,
+        max_populations=max_populations,
     )
+    _check(release, kernel, **how)
     scale = _scale(scale, release)
-    saved = Checkpoint(
-        checkpoint,
-        dict(
-            method="smc_abc",
-            s_dp=release.s_dp.tolist(),
-            mechanism=release.mechanism,
-            kernel=kernel,
-            settings=how,
-            scale=None if scale is None else scale.tolist(),
-            prior=about_prior(model.prior),
-            seed=seed_state(rng),
-        ),
+    about = dict(
+        method="smc_abc",
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        kernel=kernel,
+        settings=how,
+        scale=None if scale is None else scale.tolist(),
+        prior=about_prior(model.prior),
+        seed=seed_state(rng),
     )
-    chosen = (
-        MechanismKernel()
-        if kernel == "mechanism"
-        else DistanceKernel(release.s_dp, float(tolerance), scale)
-    )
-    with tqdm(
-        desc="SMC-ABC", unit=" simulations", delay=2.0, disable=not progress, leave=False
-    ) as bar:
-        run = _Run(release, model, chosen, rng, executor, saved, bar)
+    chosen = MechanismKernel()
+    if kernel == "distance":
+        chosen = DistanceKernel(release.s_dp, float(tolerance), scale)
+    bar = tqdm(desc="SMC-ABC", unit=" simulations", delay=2.0, disable=not progress, leave=False)
+    with bar:
+        run = _Run(release, model, chosen, rng, executor, Checkpoint(checkpoint, about), bar)
         proposal, level, history = _schedule(
             run, population, keep, spread, defensive, max_simulations // 2, max_populations
         )
@@ -379,9 +438,10 @@ def smc_abc(
     return _posterior(run, z, log_weights, ess, level, draws, history)
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #cb5773e0
-def _checked(
+def _check(
     release,
     kernel,
+    *,
     draws,
     population,
     keep,
@@ -390,8 +450,8 @@ def _checked(
     tolerance,
     max_simulations,
     max_populations,
-) -> dict:
-    "The settings that the result depends on; ValueError for those that make no sense."
+) -> None:
+    "ValueError for settings that make no sense."
     check_release(release)
     if kernel not in ("mechanism", "distance"):
         raise ValueError(f"kernel must be 'mechanism' or 'distance', not {kernel!r}")
@@ -414,22 +474,12 @@ def _checked(
         ("tolerance", tolerance, 0 <= tolerance < np.inf),
     ):
         if not inside:
-            raise ValueError(
-                f"{name} must lie {'between 0 and 1' if name in ('keep', 'defensive') else 'above 0'}, not {value}"
-            )
-    return dict(
-        draws=draws,
-        population=population,
-        keep=keep,
-        spread=spread,
-        defensive=defensive,
-        tolerance=tolerance,
-        max_simulations=max_simulations,
-        max_populations=max_populations,
-    )
+            where = "between 0 and 1" if name in ("keep", "defensive") else "above 0"
+            raise ValueError(f"{name} must lie {where}, not {value}")
 
-
+# %% ../../nbs/analyst/35_smc_abc.ipynb #cb5773e0-s1
 def _scale(scale, release):
+    "The distance's units as an array, None where they are to be found; ValueError unless positive."
     if scale is None:
         return None
     scale = np.broadcast_to(np.asarray(scale, float), release.s_dp.shape)
@@ -444,17 +494,20 @@ def _posterior(run, z, log_weights, ess, level, draws, history):
     kept = log_weights > -np.inf
     if not kept.any():
         raise ValueError(
-            f"none of the last {n:,} simulations came near enough: allow more simulations, or a larger tolerance"
+            f"none of the last {n:,} simulations came near enough: allow more simulations, or a "
+            "larger tolerance"
         )
     if ess < draws:
         warnings.warn(
-            f"{ess:.0f} effective draws came of {run.simulations:,} simulations, not {draws:,}: allow more simulations"
-            + ("" if exact else ", or a larger tolerance"),
+            f"{ess:.0f} effective draws came of {run.simulations:,} simulations, not {draws:,}: "
+            "allow "
+            f"more simulations{'' if exact else ', or a larger tolerance'}",
             stacklevel=3,
         )
     if run.failed > 0.01 * run.simulations:
         warnings.warn(
-            f"{run.failed:,} of {run.simulations:,} simulations were not finite, or could not have been released at "
+            f"{run.failed:,} of {run.simulations:,} simulations were not finite, or could not "
+            "have been released at "
             "all; they have weight zero",
             stacklevel=3,
         )
@@ -472,13 +525,9 @@ def _posterior(run, z, log_weights, ess, level, draws, history):
         complete=bool(ess >= draws),
     )
     if exact:
-        log_evidence = special.logsumexp(log_weights) - math.log(n)
-        relative = np.exp(log_weights - log_evidence)
-        info |= dict(
-            log_evidence=float(log_evidence), log_evidence_se=float(relative.std() / math.sqrt(n))
-        )
+        log_evidence, error = evidence(log_weights)
+        info |= dict(log_evidence=log_evidence, log_evidence_se=error)
     else:
         info |= dict(tolerance=float(level), scale=run.kernel.scale.tolist())
-    return Posterior(
-        run.model.prior.from_unconstrained(z[kept]), log_weights[kept], run.model.prior.names, info
-    )
+    prior = run.model.prior
+    return Posterior(prior.from_unconstrained(z[kept]), log_weights[kept], prior.names, info)
