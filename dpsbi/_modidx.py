@@ -365,6 +365,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
             'dpsbi.analyst.pairs': { 'dpsbi.analyst.pairs.Pairs': ('analyst/pairs.html#pairs', 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs.Pairs.__call__': ('analyst/pairs.html#pairs.__call__', 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs.Pairs._thinned': ('analyst/pairs.html#pairs._thinned', 'dpsbi/analyst/pairs.py'),
+                                     'dpsbi.analyst.pairs.Pairs._weighed': ('analyst/pairs.html#pairs._weighed', 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs.Pairs.contexts': ('analyst/pairs.html#pairs.contexts', 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs.Pairs.log_w': ('analyst/pairs.html#pairs.log_w', 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs.Pairs.sharing': ('analyst/pairs.html#pairs.sharing', 'dpsbi/analyst/pairs.py'),
