@@ -27,7 +27,7 @@ from ..rqmc import noise_draws as nested_noise
 from ..rqmc import points as spread_points
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #494b0a74
-BOUND = 3.0
+BOUND = 3.0  # units at which coordinates are bounded
 
 
 def bounded(y: np.ndarray) -> np.ndarray:

@@ -163,7 +163,7 @@ def _train(
     return Ensemble(tuple(found[0])), Ensemble(tuple(found[1]))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #830e9d6d
-WALKERS = 200
+WALKERS = 200  # at least, and four for each column
 
 
 def denoise(

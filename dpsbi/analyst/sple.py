@@ -42,7 +42,7 @@ from ..privacy import whole_number
 from ..running import Checkpoint, seed_state, warn
 
 # %% ../../nbs/analyst/46_sple.ipynb #f619960e
-INFLATE = 1.5
+INFLATE = 1.5  # of the mixture's width: simulations are needed around the posterior
 
 
 @dataclass(frozen=True, eq=False)
