@@ -18,6 +18,7 @@ from tqdm import tqdm
 from .flows import ConditionalFlow, Ensemble, Shape, as_shape
 from .pairs import Simulations, log_prior
 from .training import Training, train
+from ..mechanisms import Release
 from ..model import Model, query_values
 from ..posterior import Posterior
 from ..prior import Prior, about_prior
@@ -27,57 +28,92 @@ from ..running import Checkpoint, batch_sizes, in_order, seed_state
 # %% ../../nbs/analyst/43_estimator.ipynb #b33c73db
 @dataclass(frozen=True, eq=False, repr=False)
 class NeuralPosterior(Posterior):
-    """Draws from a neural posterior, with its density, the estimator that made it, and the simulations that trained it.
+    """Draws from a neural posterior, with its density, its estimator and its simulations.
 
-    `save` writes the draws and info, as for every posterior; the estimator has a `save` of its own.
+    `save` writes the draws and info, as for every posterior; the estimator has a `save` of its
+    own.
+
+    Parameters
+    ----------
+    estimator : the Estimator that made it; None where a likelihood was fitted instead
+    simulations : those that trained it, with their exact weights
     """
 
     estimator: "Estimator | None" = field(default=None, kw_only=True)
     simulations: Simulations | None = field(default=None, kw_only=True)
 
-
+# %% ../../nbs/analyst/43_estimator.ipynb #af909c2c
 @dataclass(frozen=True, eq=False)
 class Estimator:
-    "A conditional density q(theta | s_dp) on the prior's support, for any release s_dp (r,) of one query and mechanism."
+    """A conditional density q(theta | s_dp) on the prior's support.
+
+    It answers for any release s_dp (r,) of one query and mechanism.
+
+    Parameters
+    ----------
+    prior : of the parameters
+    flow : a conditional density of unconstrained parameters, or an ensemble of such
+    """
 
     prior: Prior
     flow: ConditionalFlow | Ensemble
 
-    def log_prob(self, theta, s_dp) -> np.ndarray:
-        "Log density (n,) at theta (n, d), given one release (r,) or one for each row (n, r); -inf outside the support."
+    def log_prob(self, theta: np.ndarray, s_dp: np.ndarray) -> np.ndarray:
+        """Log density (n,) at theta (n, d); -inf outside the support.
+
+        s_dp : one release (r,), or one for each row (n, r)
+        """
         theta, s_dp = np.asarray(theta, float), np.asarray(s_dp, float)
         inside = self.prior.log_prob(theta) > -np.inf
         z = self.prior.to_unconstrained(theta[inside])
+        context = s_dp[inside] if s_dp.ndim == 2 else s_dp
         result = np.full(len(theta), -np.inf)
-        result[inside] = self.flow.log_prob(
-            z, s_dp[inside] if s_dp.ndim == 2 else s_dp
-        ) - self.prior.log_abs_det(z)
+        result[inside] = self.flow.log_prob(z, context) - self.prior.log_abs_det(z)
         return result
 
-    def sample(self, n: int, s_dp, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, n: int, s_dp: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "n draws of theta (n, d), given one release (r,) or one for each draw (n, r)."
         return self.prior.from_unconstrained(self.flow.sample(n, s_dp, rng))
 
     def posterior(
         self,
-        release,
+        release: Release | np.ndarray,
         *,
         draws: int = 10_000,
         rng: np.random.Generator,
         info: dict | None = None,
         simulations: Simulations | None = None,
     ) -> NeuralPosterior:
-        "The posterior given a Release, or its values s_dp (r,)."
+        """The posterior given a release.
+
+        Parameters
+        ----------
+        release : a Release, or its values s_dp (r,)
+        draws : of the result
+        rng : the same gives the same draws
+        info : of the result
+        simulations : to be kept with the result
+
+        Raises
+        ------
+        ValueError : for a release of another width
+
+        Warns where the release lies more than five standard deviations away from the simulated
+        ones.
+        """
         s_dp = np.asarray(getattr(release, "s_dp", release), float)
         flows = self.flow.flows if isinstance(self.flow, Ensemble) else (self.flow,)
-        if s_dp.shape != (r := len(flows[0].scaling.centre),):
+        r = len(flows[0].scaling.centre)
+        if s_dp.shape != (r,):
             raise ValueError(
-                f"the context must have shape ({r},), as the releases that this estimator was trained on, not {s_dp.shape}"
+                f"the context must have shape ({r},), "
+                f"as the releases that this estimator was trained on, not {s_dp.shape}"
             )
         far = max(np.abs(flow.scaling.white(s_dp)).max() for flow in flows)
         if far > 5:
             warnings.warn(
-                f"the release lies {far:.0f} standard deviations away from the simulated releases it is compared with: an extrapolation; "
+                f"the release lies {far:.0f} standard deviations away from the simulated releases "
+                "it is compared with: an extrapolation; "
                 "more rounds may reach it, or the model cannot explain it",
                 stacklevel=3,
             )
@@ -91,7 +127,7 @@ class Estimator:
             simulations=simulations,
         )
 
-    def save(self, path) -> None:
+    def save(self, path: str | Path) -> None:
         "Write the networks to one .npz file; the prior is code and stays out."
         flow = self.flow if isinstance(self.flow, Ensemble) else Ensemble((self.flow,))
         buffer = io.BytesIO()
@@ -99,8 +135,13 @@ class Estimator:
         write_atomically(path, buffer.getvalue())
 
     @classmethod
-    def load(cls, path, prior: Prior) -> "Estimator":
-        "Read what `save` wrote, for the same prior; ValueError for any other file, or a prior of other parameters."
+    def load(cls, path: str | Path, prior: Prior) -> "Estimator":
+        """Read what `save` wrote, for the same prior.
+
+        Raises
+        ------
+        ValueError : for any other file, or a prior of other parameters
+        """
         data = Path(path).read_bytes()
         try:
             arrays = read_arrays(data)
@@ -108,7 +149,8 @@ class Estimator:
             flow = Ensemble.from_arrays(arrays)
         except Exception as error:  # whatever a hostile file may provoke, it is refused in one way
             raise ValueError(
-                f"{path} is not an estimator that this version can read ({type(error).__name__}: {error})"
+                f"{path} is not an estimator that this version can read "
+                f"({type(error).__name__}: {error})"
             ) from error
         if names != prior.names or flow.dim != prior.free:
             raise ValueError(
@@ -121,22 +163,40 @@ CORRECTIONS = ("weights", "truncated", "atomic")
 
 # %% ../../nbs/analyst/43_estimator.ipynb #8ff06790-2
 def usable(sims: Simulations) -> Simulations:
+    """The simulations, if at least 50 of them are finite.
+
+    Raises
+    ------
+    ValueError : where fewer are
+
+    Warns where more than one in a hundred are not.
+    """
     failed = np.isnan(sims.s).any(axis=1).sum()
     if failed > len(sims) - 50:
         raise ValueError(
-            f"{failed:,} of {len(sims):,} simulations were not finite, which leaves too few to learn from; mend the simulator or the prior"
+            f"{failed:,} of {len(sims):,} simulations were not finite, "
+            "which leaves too few to learn from; mend the simulator or the prior"
         )
     if failed > 0.01 * len(sims):
         warnings.warn(
-            f"{failed:,} of {len(sims):,} simulations were not finite; they are left out, as if they could not have been released",
+            f"{failed:,} of {len(sims):,} simulations were not finite; "
+            "they are left out, as if they could not have been released",
             stacklevel=4,
         )
     return sims
 
 # %% ../../nbs/analyst/43_estimator.ipynb #90da123f
 def check_fit(
-    rounds, simulations, noise_draws, correction, defensive, draws, training, flow
+    rounds: int,
+    simulations: int,
+    noise_draws: int,
+    correction: str,
+    defensive: float,
+    draws: int,
+    training: Training,
+    flow: str | Shape,
 ) -> Shape:
+    "The flow's Shape; ValueError where an argument of `sppe` or `amortise` makes no sense."
     for name, value, least in (
         ("rounds", rounds, 1),
         ("simulations", simulations, 100),
@@ -150,25 +210,38 @@ def check_fit(
         raise ValueError(f"defensive must lie in [0, 1), not {defensive}")
     if not 1 <= training.members <= training.folds or training.folds < 2:
         raise ValueError(
-            f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}"
+            "training needs at least two folds and between 1 and folds members, "
+            f"not {training.folds} and {training.members}"
         )
     return as_shape(flow)
 
 # %% ../../nbs/analyst/43_estimator.ipynb #5eea9f0f
 def simulate_query(
-    query,
-    model,
-    theta,
-    rng,
-    executor,
-    progress,
+    query: Query,
+    model: Model,
+    theta: np.ndarray,
+    rng: np.random.Generator,
+    executor: Executor | None,
+    progress: bool,
     saved: Checkpoint = Checkpoint(None, {}),
     dim: int | None = None,
 ) -> np.ndarray:
-    "Query values (n, w) at theta (n, d), from where the checkpoint ends; it is written twenty times."
+    """Query values (n, w) at theta (n, d), without noise.
+
+    Parameters
+    ----------
+    query, model : what is asked, and of what
+    theta : array (n, d)
+    rng : the same gives the same values
+    executor : any concurrent.futures.Executor; the result is the same without
+    progress : whether to show a bar
+    saved : a checkpoint to go on from; it is written twenty times
+    dim : the width that the values should have, if known
+    """
     sizes = batch_sizes(len(theta))
     ends, children = np.cumsum(sizes), rng.spawn(len(sizes))
-    done = [] if (kept := saved.load()) is None else [kept["s"]]
+    kept = saved.load()
+    done = [] if kept is None else [kept["s"]]
     first = int(np.searchsorted(ends, len(done[0]), "right")) if done else 0
     tasks = (
         (model, query, theta[end - size : end], child, dim)
@@ -193,45 +266,60 @@ def simulate_query(
 # %% ../../nbs/analyst/43_estimator.ipynb #dadf4ae1
 def amortise(
     query: Query,
-    mechanism,
+    mechanism: object,
     model: Model,
     *,
     rng: np.random.Generator,
     simulations: int = 10_000,
     noise_draws: int = 4,
     noise: str = "sobol",
-    flow="fast",
+    flow: str | Shape = "fast",
     training: Training = Training(),
     device: str = "cpu",
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: str | Path | None = None,
 ) -> Estimator:
-    """An Estimator of q(theta | s_dp) for all releases of a query by one mechanism; it needs no release, and no density of the mechanism.
+    """An Estimator of q(theta | s_dp) for all releases of a query by one mechanism.
 
-    Arguments as in `sppe`; checkpoint: keeps simulations, and a killed run goes on where they end, to the same result. Raises ValueError for input that makes no sense. Source: SPPE/SPLE, eq. (6), with nested noise draws.
+    It needs no release, and no density of the mechanism.
+
+    Parameters
+    ----------
+    query : what is asked of the data
+    mechanism : any with sample and transform
+    model : prior and simulator
+    rng : the same gives the same estimator, bit for bit on one machine
+    simulations : calls of the simulator, all from the prior
+    noise_draws, noise : of each simulation in each pool, as in `rqmc.noise_draws`
+    flow : "fast", "paper", or a flows.Shape
+    training : how much to train; steps are final_steps
+    device : torch's
+    executor : any concurrent.futures.Executor; the result is the same without
+    progress : whether to show bars
+    checkpoint : a path; it keeps simulations, and a killed run goes on where they end, to the
+        same result
+
+    Raises
+    ------
+    ValueError : for input that makes no sense
+
+    Source: SPPE/SPLE, eq. (6), with nested noise draws.
     """
     shape = check_fit(1, simulations, noise_draws, "weights", 0.0, 1, training, flow)
-    saved = Checkpoint(
-        checkpoint,
-        dict(
-            method="amortise",
-            mechanism=mechanism,
-            prior=about_prior(model.prior),
-            simulations=simulations,
-            seed=seed_state(rng),
-        ),
+    about = dict(
+        method="amortise",
+        mechanism=mechanism,
+        prior=about_prior(model.prior),
+        simulations=simulations,
+        seed=seed_state(rng),
     )
+    saved = Checkpoint(checkpoint, about)
     theta = model.prior.sample(simulations, rng)
-    s, z = (
-        simulate_query(query, model, theta, rng, executor, progress, saved),
-        model.prior.to_unconstrained(theta),
-    )
-    sims = usable(
-        Simulations(
-            z, s, log_prior(model.prior, z), log_prior(model.prior, z), np.zeros(simulations)
-        )
-    )
+    s = simulate_query(query, model, theta, rng, executor, progress, saved)
+    z = model.prior.to_unconstrained(theta)
+    log_p = log_prior(model.prior, z)
+    sims = usable(Simulations(z, s, log_p, log_p, np.zeros(simulations)))
     fits = [
         train(
             mechanism,

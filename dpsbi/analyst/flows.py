@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,15 @@ from ..privacy import read_arrays, write_atomically
 # %% ../../nbs/analyst/40_flows.ipynb #9bc81499
 @dataclass(frozen=True)
 class Shape:
-    "The size of a flow: coupling layers, units and residual blocks of each network, bins of each spline, and where its tails begin."
+    """The size of a flow.
+
+    Parameters
+    ----------
+    layers : coupling layers
+    hidden, blocks : units, and residual blocks, of each layer's network
+    bins : of each spline
+    tail_bound : where its tails begin
+    """
 
     layers: int = 3
     hidden: int = 32
@@ -43,7 +52,8 @@ class Shape:
 PRESETS = {"fast": Shape(), "paper": Shape(layers=8, hidden=50, blocks=2, bins=10, tail_bound=5.0)}
 
 
-def as_shape(preset) -> Shape:
+def as_shape(preset: str | Shape) -> Shape:
+    "The Shape of this name, or the Shape itself; ValueError for any other."
     if isinstance(preset, Shape):
         return preset
     if preset not in PRESETS:
@@ -57,16 +67,13 @@ class _Spline(PiecewiseRationalQuadraticCouplingTransform):
     "nflows' coupling layer with linear tails, in which zero network outputs mean the identity."
 
     def _piecewise_cdf(self, inputs, transform_params, inverse=False):
+        # nflows would stop at a wrong index instead
         if not (torch.isfinite(transform_params).all() and torch.isfinite(inputs).all()):
-            return (
-                inputs * torch.nan,
-                inputs * torch.nan,
-            )  # nflows would stop at a wrong index instead
+            return inputs * torch.nan, inputs * torch.nan
         k, bound, shrink = self.num_bins, self.tail_bound, self.transform_net.hidden_features**-0.5
         widths, heights, slopes = transform_params.split([k, k, k - 1], dim=-1)
-        one = math.log(
-            math.expm1(1 - self.min_derivative)
-        )  # softplus of it, plus the least slope, is 1
+        # softplus of it, plus the least slope, is 1
+        one = math.log(math.expm1(1 - self.min_derivative))
         slopes = torch.nn.functional.pad(slopes, (1, 1)) + one
         y, log_det = rational_quadratic_spline(
             inputs.clamp(-bound, bound),
@@ -93,35 +100,43 @@ def _masks(dim: int, layers: int, rng) -> list[list[int]]:
 
 
 def _splines(dim: int, context: int, shape: Shape, seed: int) -> CompositeTransform:
-    "The layers, with random networks whose last layer is almost zero: almost the identity. Leaves torch's global state as it was."
+    """The layers, with random networks whose last layer is almost zero: almost the identity.
+
+    Leaves torch's global state as it was.
+    """
     rng = np.random.default_rng(seed)
+
+    def net(i, o):
+        return ResidualNet(i, o, shape.hidden, context_features=context, num_blocks=shape.blocks)
+
+    options = dict(num_bins=shape.bins, tails="linear", tail_bound=shape.tail_bound)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**62)))
-        net = lambda i, o: ResidualNet(
-            i, o, shape.hidden, context_features=context, num_blocks=shape.blocks
-        )
-        layers = CompositeTransform(
-            [
-                _Spline(mask, net, num_bins=shape.bins, tails="linear", tail_bound=shape.tail_bound)
-                for mask in _masks(dim, shape.layers, rng)
-            ]
-        )
+        masks = _masks(dim, shape.layers, rng)
+        layers = CompositeTransform([_Spline(mask, net, **options) for mask in masks])
         for name, p in layers.named_parameters():
             if "final_layer" in name:
                 torch.nn.init.uniform_(p, -1e-3, 1e-3)
     return layers
 
 # %% ../../nbs/analyst/40_flows.ipynb #3f1610bc
-REACH = 5.0
+REACH = 5.0  # standard deviations at which features are bounded
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """x (d,) and contexts (r,) in units fit for a network: contexts whitened and bounded, x less its regression on them, whitened.
+    """x (d,) and contexts (r,) in units fit for a network.
 
-    origin, bend (r,): of contexts, see `bent`; zero bend leaves them straight. centre (r,), whiten (r, k): contexts to features u.
-    middle, spread (d,): units of x. intercept (d,), slope (k, d), or (k + k(k + 1)/2, d) with squares and products: its regression on u.
-    factor (d, d): Cholesky factor of the residuals' covariance.
+    Contexts are whitened and bounded; x is taken less its regression on them, and whitened.
+
+    Parameters
+    ----------
+    origin, bend : arrays (r,), of contexts, see `bent`; zero bend leaves them straight
+    centre, whiten : arrays (r,) and (r, k), contexts to features u
+    middle, spread : arrays (d,), units of x
+    intercept : array (d,), of the regression of x on u
+    slope : array (k, d), or (k + k(k + 1)/2, d) with squares and products
+    factor : array (d, d), Cholesky factor of the residuals' covariance
     """
 
     origin: np.ndarray
@@ -134,24 +149,24 @@ class Scaling:
     slope: np.ndarray
     factor: np.ndarray
 
-    def white(self, context) -> np.ndarray:
+    def white(self, context: np.ndarray) -> np.ndarray:
         "Contexts (..., r) whitened (..., k), unbounded."
         return (bent(context, self.origin, self.bend) - self.centre) @ self.whiten
 
-    def features(self, context) -> np.ndarray:
+    def features(self, context: np.ndarray) -> np.ndarray:
         "Contexts (..., r) to features (..., k), bounded by REACH."
         return REACH * np.tanh(self.white(context) / REACH)
 
-    def units(self, x) -> np.ndarray:
+    def units(self, x: np.ndarray) -> np.ndarray:
         "x (n, d) in units of its spread."
         return (x - self.middle) / self.spread
 
-    def expected(self, u) -> np.ndarray:
+    def expected(self, u: np.ndarray) -> np.ndarray:
         "The regression at features u (n, k): x in units (n, d)."
         return self.intercept + _lift(u, len(self.slope)) @ self.slope
 
 # %% ../../nbs/analyst/40_flows.ipynb #32bc4cd7
-def bent(c, origin, bend) -> np.ndarray:
+def bent(c: np.ndarray, origin: np.ndarray, bend: np.ndarray) -> np.ndarray:
     "Contexts (..., r) as arcsinh(bend (c - origin)) / bend; for zero bend c itself."
     b = np.where(bend > 0, bend, 1.0)
     return np.where(bend > 0, np.arcsinh(b * (c - origin)) / b, c)
@@ -163,7 +178,10 @@ def _normality(x, w):
 
 
 def _bends(c, w, noise, gain=0.05) -> tuple[np.ndarray, np.ndarray]:
-    "origin (r,) and bend (r,) of contexts c (n, r), weights w (n,): straight unless a bend gains so many nats for each."
+    """origin (r,) and bend (r,) of contexts c (n, r), weights w (n,).
+
+    Straight unless a bend gains so many nats for each.
+    """
     origin, bend = np.zeros(c.shape[1]), np.zeros(c.shape[1])
     for j, x in enumerate(c.T):
         best = _normality(x, w) + gain
@@ -179,26 +197,30 @@ def _bends(c, w, noise, gain=0.05) -> tuple[np.ndarray, np.ndarray]:
 
 # %% ../../nbs/analyst/40_flows.ipynb #0389c942
 def _lift(u, rows: int):
-    "Features u (n, k); followed by their squares and products where the regression has that many rows."
+    """Features u (n, k).
+
+    Followed by their squares and products where the regression has that many rows.
+    """
     if rows == u.shape[1]:
         return u
     i, j = np.triu_indices(u.shape[1])
-    return (torch.cat if isinstance(u, torch.Tensor) else np.concatenate)([u, u[:, i] * u[:, j]], 1)
+    join = torch.cat if isinstance(u, torch.Tensor) else np.concatenate
+    return join([u, u[:, i] * u[:, j]], 1)
 
 
 def _regression(a, y, w, spent=0.0):
-    "Intercept, slope and the Cholesky factor of the residuals' covariance, of y (n, d), with mean zero, on a (n, k), by ridge regression; spent: degrees of freedom per point."
+    """Ridge regression of y (n, d), with mean zero, on a (n, k), weights w (n,).
+
+    Intercept, slope and the Cholesky factor of the residuals' covariance; spent: degrees of
+    freedom per point.
+    """
     centre = w @ a
     a = a - centre
-    slope = np.linalg.solve(
-        (w[:, None] * a).T @ a + 1e-3 * np.eye(a.shape[1]), (w[:, None] * a).T @ y
-    )
+    gram = (w[:, None] * a).T @ a + 1e-3 * np.eye(a.shape[1])
+    slope = np.linalg.solve(gram, (w[:, None] * a).T @ y)
     left = y - a @ slope
-    return (
-        -centre @ slope,
-        slope,
-        np.linalg.cholesky((w[:, None] * left).T @ left / (1 - spent) + 1e-6 * np.eye(y.shape[1])),
-    )
+    covariance = (w[:, None] * left).T @ left / (1 - spent) + 1e-6 * np.eye(y.shape[1])
+    return -centre @ slope, slope, np.linalg.cholesky(covariance)
 
 # %% ../../nbs/analyst/40_flows.ipynb #88e9ccf4
 CURVED = 0.2  # nats by which squares and products must narrow the residuals
@@ -210,64 +232,68 @@ def fit_scaling(
     weights: np.ndarray | None = None,
     noise: np.ndarray | None = None,
 ) -> Scaling:
-    """The Scaling of weighted pairs x (n, d), context (n, r); directions in which contexts do not vary are dropped.
+    """The Scaling of weighted pairs.
 
-    noise (r,): width of the noise in the contexts; if given, contexts may be bent, and the regression have squares and products, where that pays.
+    Directions in which contexts do not vary are dropped.
+
+    Parameters
+    ----------
+    x, context : arrays (n, d) and (n, r)
+    weights : array (n,); default, all the same
+    noise : array (r,), width of the noise in the contexts; if given, contexts may be bent, and
+        the regression have squares and products, where that pays
     """
     w = np.full(len(x), 1.0) if weights is None else np.asarray(weights, float)
     w = w / w.sum()
-    origin, bend = (
-        _bends(context, w, noise)
-        if noise is not None
-        else (np.zeros(context.shape[1]), np.zeros(context.shape[1]))
-    )
+    if noise is None:
+        origin, bend = np.zeros(context.shape[1]), np.zeros(context.shape[1])
+    else:
+        origin, bend = _bends(context, w, noise)
     context = bent(context, origin, bend)
-    centre, sd = w @ context, np.sqrt(w @ (context - w @ context) ** 2)
-    unit = np.where(sd > 0, sd, 1.0)
-    values, vectors = np.linalg.eigh(
-        ((context - centre) / unit * w[:, None]).T @ ((context - centre) / unit)
-    )
-    keep = values > 1e-10 * max(values.max(), 1e-300)
-    if not keep.any():
-        keep[-1], values = (
-            True,
-            np.ones_like(values),
-        )  # a constant context: one feature, always zero
-    whiten = vectors[:, keep] / np.sqrt(values[keep]) / unit[:, None]
+    centre, whiten = _whitening(context, w)
     u = REACH * np.tanh((context - centre) @ whiten / REACH)
     middle, spread = w @ x, np.maximum(np.sqrt(w @ (x - w @ x) ** 2), 1e-12)
-    y, found, rows = (
-        (x - middle) / spread,
-        _regression(u, (x - middle) / spread, w),
-        u.shape[1] * (u.shape[1] + 3) // 2,
-    )
+    y, rows = (x - middle) / spread, u.shape[1] * (u.shape[1] + 3) // 2
+    found = _regression(u, y, w)
     if noise is not None and 3 * rows < 1 / (w @ w):
         more = _regression(_lift(u, rows), y, w, rows * (w @ w))
         found = more if 2 * np.log(np.diag(found[2]) / np.diag(more[2])).sum() > CURVED else found
     return Scaling(origin, bend, centre, whiten, middle, spread, *found)
 
+
+def _whitening(context, w) -> tuple[np.ndarray, np.ndarray]:
+    "Centre (r,) and whitening matrix (r, k) of contexts (n, r), weights w (n,)."
+    centre, sd = w @ context, np.sqrt(w @ (context - w @ context) ** 2)
+    unit = np.where(sd > 0, sd, 1.0)
+    standard = (context - centre) / unit
+    values, vectors = np.linalg.eigh((standard * w[:, None]).T @ standard)
+    keep = values > 1e-10 * max(values.max(), 1e-300)
+    if not keep.any():  # a constant context: one feature, always zero
+        keep[-1], values = True, np.ones_like(values)
+    return centre, vectors[:, keep] / np.sqrt(values[keep]) / unit[:, None]
+
 # %% ../../nbs/analyst/40_flows.ipynb #241e87ee
 class _Net(torch.nn.Module):
-    "T and its log determinant, from x in units and features u; the regression is a fixed first layer."
+    """T and its log determinant, from x in units and features u.
+
+    The regression is a fixed first layer.
+    """
 
     def __init__(self, scaling: Scaling, shape: Shape, seed: int, dtype=torch.float32):
         super().__init__()
         self.splines = _splines(len(scaling.middle), scaling.whiten.shape[1], shape, seed).to(dtype)
+        inverse = np.linalg.inv(scaling.factor)
         for name, value in dict(
-            intercept=scaling.intercept,
-            slope=scaling.slope,
-            inverse_factor=np.linalg.inv(scaling.factor),
+            intercept=scaling.intercept, slope=scaling.slope, inverse_factor=inverse
         ).items():
-            self.register_buffer(
-                name, torch.tensor(np.ascontiguousarray(value), dtype=dtype), persistent=False
-            )
+            tensor = torch.tensor(np.ascontiguousarray(value), dtype=dtype)
+            self.register_buffer(name, tensor, persistent=False)
         self.log_det = -float(np.log(np.diag(scaling.factor)).sum() + np.log(scaling.spread).sum())
 
     def log_prob(self, y, u, inflate=1.0):
         "log q(x | c), (n,), for y = scaling.units(x) (n, d), u = scaling.features(c) (n, k)."
-        e, log_det = self.splines(
-            (y - self.intercept - _lift(u, len(self.slope)) @ self.slope) @ self.inverse_factor.T, u
-        )
+        left = y - self.intercept - _lift(u, len(self.slope)) @ self.slope
+        e, log_det = self.splines(left @ self.inverse_factor.T, u)
         return (
             log_det
             + self.log_det
@@ -287,8 +313,12 @@ def _threads(n: int):
         torch.set_num_threads(before)
 
 
-def on_one_thread(f):
-    "f, with NumPy's and torch's sums on one thread: in one order, so that a seed fixes them to the last bit on machines of any number of cores."
+def on_one_thread(f: Callable) -> Callable:
+    """f, with NumPy's and torch's sums on one thread.
+
+    They are then in one order, so that a seed fixes them to the last bit on machines of any
+    number of cores.
+    """
 
     @functools.wraps(f)
     def single(*args, **kwargs):
@@ -299,24 +329,36 @@ def on_one_thread(f):
 
 
 def _inverse(splines, e, u, tries=5):
-    "x of noise e; nflows asserts a discriminant that rounding can make -1e-17: halve the batch down to that row, and nudge it."
+    """x of noise e.
+
+    nflows asserts a discriminant that rounding can make -1e-17: halve the batch down to that
+    row, and nudge it.
+    """
     try:
         return splines.inverse(e, u)[0]
     except AssertionError:
         if len(e) > 1:
-            return torch.cat(
-                [_inverse(splines, *half) for half in zip(e.tensor_split(2), u.tensor_split(2))]
-            )
+            halves = zip(e.tensor_split(2), u.tensor_split(2))
+            return torch.cat([_inverse(splines, *half) for half in halves])
         if tries == 0:
             raise FloatingPointError(
-                "a spline of this flow cannot be inverted: its weights are not finite, or were not trained"
+                "a spline of this flow cannot be inverted: "
+                "its weights are not finite, or were not trained"
             )
         return _inverse(splines, e * (1 + 1e-9) + 1e-9, u, tries - 1)
 
 # %% ../../nbs/analyst/40_flows.ipynb #129ca60d
 @dataclass(frozen=True, eq=False)
 class ConditionalFlow:
-    "A conditional density q(x | context) of x (d,) given a context (r,): arrays only. Made by `fit`."
+    """A conditional density q(x | context) of x (d,) given a context (r,): arrays only.
+
+    Made by `fit`.
+
+    Parameters
+    ----------
+    shape, scaling : size, and units
+    weights : the networks' arrays, by name
+    """
 
     shape: Shape
     scaling: Scaling
@@ -333,10 +375,15 @@ class ConditionalFlow:
         net.load_state_dict({name: torch.as_tensor(value) for name, value in self.weights.items()})
         return net.eval()
 
-    def log_prob(self, x, context, inflate: float = 1.0) -> np.ndarray:
-        """Log density (n,) at x (n, d), given one context (r,) or one for each row (n, r).
+    def log_prob(self, x: np.ndarray, context: np.ndarray, inflate: float = 1.0) -> np.ndarray:
+        """Log density (n,) at x (n, d).
 
-        inflate: standard deviation of the normal noise that is mapped; above 1, a wider density of the same shape, for proposals.
+        Parameters
+        ----------
+        x : array (n, d)
+        context : one context (r,), or one for each row (n, r)
+        inflate : standard deviation of the normal noise that is mapped; above 1, a wider density
+            of the same shape, for proposals
         """
         x, u = self._inputs(x, context)
         if len(x) == 0:  # nflows cannot take no rows
@@ -344,8 +391,10 @@ class ConditionalFlow:
         with torch.no_grad(), _threads(1):
             return self._net.log_prob(torch.as_tensor(self.scaling.units(x)), u, inflate).numpy()
 
-    def sample(self, n: int, context, rng: np.random.Generator, inflate: float = 1.0) -> np.ndarray:
-        "n draws (n, d), given one context (r,) or one for each draw (n, r); inflate: as in `log_prob`."
+    def sample(
+        self, n: int, context: np.ndarray, rng: np.random.Generator, inflate: float = 1.0
+    ) -> np.ndarray:
+        "n draws (n, d), given one context (r,) or one for each draw (n, r); else as `log_prob`."
         e = inflate * rng.standard_normal((n, self.dim))
         _, u = self._inputs(e, context)
         if n == 0:
@@ -356,65 +405,62 @@ class ConditionalFlow:
         return self.scaling.middle + self.scaling.spread * y
 
     def _inputs(self, x, context):
+        "x (n, d) as an array, and features (n, k) as a tensor; ValueError for other shapes."
         x, context, r = np.asarray(x, float), np.asarray(context, float), len(self.scaling.centre)
         if x.ndim != 2 or x.shape[1] != self.dim:
             raise ValueError(f"x must have shape (n, {self.dim}), not {x.shape}")
         if context.shape not in ((r,), (len(x), r)):
             raise ValueError(
-                f"the context must have shape ({r},), or ({len(x)}, {r}) for one per row, not {context.shape}"
+                f"the context must have shape ({r},), or ({len(x)}, {r}) for one per row, "
+                f"not {context.shape}"
             )
         u = self.scaling.features(context)
         return x, torch.as_tensor(np.array(np.broadcast_to(u, (len(x), u.shape[-1]))))
 
     def arrays(self) -> dict[str, np.ndarray]:
         "Everything as plain arrays, by name: `ConditionalFlow.from_arrays` undoes it."
-        about = np.array(
-            json.dumps(dict(format="dpsbi.ConditionalFlow", version=2, shape=asdict(self.shape)))
-        )
-        return (
-            {"about": about}
-            | {f"scaling.{k}": v for k, v in vars(self.scaling).items()}
-            | {f"net.{k}": v for k, v in self.weights.items()}
-        )
+        about = dict(format="dpsbi.ConditionalFlow", version=2, shape=asdict(self.shape))
+        scaling = {f"scaling.{k}": v for k, v in vars(self.scaling).items()}
+        net = {f"net.{k}": v for k, v in self.weights.items()}
+        return {"about": np.array(json.dumps(about))} | scaling | net
 
     @classmethod
-    def from_arrays(cls, arrays) -> "ConditionalFlow":
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "ConditionalFlow":
         "The flow of which these are the arrays; ValueError where they are not a flow's."
         try:
             about = json.loads(str(arrays["about"]))
             if (about["format"], about["version"]) != ("dpsbi.ConditionalFlow", 2):
                 raise ValueError(f"format {about['format']!r}, version {about['version']!r}")
-            part = lambda prefix: {
-                k.removeprefix(prefix): np.asarray(v)
-                for k, v in arrays.items()
-                if k.startswith(prefix)
-            }
             if not all(0 < size <= 4096 for size in about["shape"].values()):
                 raise ValueError(f"its shape is {about['shape']}")
-            flow = cls(Shape(**about["shape"]), Scaling(**part("scaling.")), part("net."))
-            if not all(
-                np.isfinite(array).all()
-                for array in (*vars(flow.scaling).values(), *flow.weights.values())
-            ):
+            scaling = Scaling(**_part(arrays, "scaling."))
+            flow = cls(Shape(**about["shape"]), scaling, _part(arrays, "net."))
+            numbers = (*vars(flow.scaling).values(), *flow.weights.values())
+            if not all(np.isfinite(array).all() for array in numbers):
                 raise ValueError("its numbers are not finite")
-            flow.log_prob(
-                np.zeros((1, flow.dim)), np.zeros(len(flow.scaling.centre))
-            )  # shapes that do not fit
+            # shapes that do not fit
+            flow.log_prob(np.zeros((1, flow.dim)), np.zeros(len(flow.scaling.centre)))
             return flow
         except Exception as error:
             raise ValueError(
-                f"these are not the arrays of a flow that this version can read ({type(error).__name__}: {error})"
+                "these are not the arrays of a flow that this version can read "
+                f"({type(error).__name__}: {error})"
             ) from error
 
-    def save(self, path) -> None:
+    def save(self, path: str | Path) -> None:
         "Write the arrays to one .npz file, atomically."
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **self.arrays())
         write_atomically(path, buffer.getvalue())
 
     @classmethod
-    def load(cls, path) -> "ConditionalFlow":
-        "Read what `save` wrote, bit for bit; nothing in the file is executed. ValueError for any other file."
+    def load(cls, path: str | Path) -> "ConditionalFlow":
+        """Read what `save` wrote, bit for bit; nothing in the file is executed.
+
+        Raises
+        ------
+        ValueError : for any other file
+        """
         data = Path(path).read_bytes()
         try:
             return cls.from_arrays(read_arrays(data))
@@ -423,10 +469,25 @@ class ConditionalFlow:
                 f"{path} is not a flow that this version can read ({type(error).__name__}: {error})"
             ) from error
 
+
+def _part(arrays, prefix: str) -> dict[str, np.ndarray]:
+    "Those whose name begins so, by the rest of their name."
+    return {
+        k.removeprefix(prefix): np.asarray(v) for k, v in arrays.items() if k.startswith(prefix)
+    }
+
 # %% ../../nbs/analyst/40_flows.ipynb #a341c91a
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    "A trained flow, and the losses on the way: steps (k,), training (k,) and held-out (k,) loss, in nats; restarts: how often it diverged."
+    """A trained flow, and the losses on the way.
+
+    Parameters
+    ----------
+    flow : the trained flow
+    steps : array (k,), at which losses were taken
+    training, held_out : arrays (k,), the losses, in nats
+    restarts : how often it diverged
+    """
 
     flow: ConditionalFlow
     steps: np.ndarray
@@ -440,7 +501,7 @@ class Fitted:
         return float(self.held_out.min())
 
 
-def negative_log_likelihood(net, y, u, w):
+def negative_log_likelihood(net: Any, y: Any, u: Any, w: Any) -> Any:
     "The weighted mean of -log q(x | c); y, u as `_Net.log_prob`, w (n,)."
     return -(w * net.log_prob(y, u)).sum() / w.sum()
 
@@ -450,17 +511,19 @@ class _Diverged(Exception):
 
 
 def _unpack(pairs, scaling, device):
-    "(x, context) or (x, context, weights) as tensors y, u, w; weights as they are, for other losses may use them otherwise."
+    """(x, context) or (x, context, weights) as tensors y, u, w.
+
+    Weights as they are, for other losses may use them otherwise.
+    """
     x, context, *w = (np.asarray(a, float) for a in pairs)
     w = w[0] if w else np.ones(len(x))
     if not (len(x) == len(context) == len(w)) or x.ndim != 2 or context.ndim != 2 or w.ndim != 1:
         raise ValueError(
-            f"pairs must be x (n, d), context (n, r) and, if any, weights (n,), not {x.shape}, {context.shape}, {w.shape}"
+            "pairs must be x (n, d), context (n, r) and, if any, weights (n,), "
+            f"not {x.shape}, {context.shape}, {w.shape}"
         )
-    arrays = scaling.units(x), scaling.features(context), w
-    return [
-        torch.as_tensor(np.ascontiguousarray(a), dtype=torch.float32, device=device) for a in arrays
-    ]
+    arrays = [np.ascontiguousarray(a) for a in (scaling.units(x), scaling.features(context), w)]
+    return [torch.as_tensor(a, dtype=torch.float32, device=device) for a in arrays]
 
 
 def _minibatches(draw, scaling, size, device, rng):
@@ -483,11 +546,8 @@ class _Training:
     steps: int
 
     def __post_init__(self):
-        self.average, self.best, self.done = (
-            copy.deepcopy(self.net).requires_grad_(False),
-            np.inf,
-            0,
-        )
+        self.average = copy.deepcopy(self.net).requires_grad_(False)
+        self.best, self.done = np.inf, 0
         self.keep(np.inf)
         self.restart(self.rate)
 
@@ -500,12 +560,11 @@ class _Training:
         )
 
     def step(self, batch) -> float:
+        "One step of Adam, and the loss before it."
+        warm_up = min(1, (self.since + 1) / 20)
+        cosine = 0.501 + 0.499 * math.cos(math.pi * self.done / self.steps)
         for group in self.adam.param_groups:
-            group["lr"] = (
-                self.rate
-                * min(1, (self.since + 1) / 20)
-                * (0.501 + 0.499 * math.cos(math.pi * self.done / self.steps))
-            )
+            group["lr"] = self.rate * warm_up * cosine
         self.adam.zero_grad()
         value = self.loss(self.net, *batch)
         if not torch.isfinite(value):
@@ -530,18 +589,17 @@ class _Training:
         return value
 
     def keep(self, value):
-        self.best, self.kept = (
-            value,
-            {name: v.detach().clone() for name, v in self.average.state_dict().items()},
-        )
+        "The averaged weights, as the best."
+        self.best = value
+        self.kept = {name: v.detach().clone() for name, v in self.average.state_dict().items()}
 
 # %% ../../nbs/analyst/40_flows.ipynb #341b7832
 def fit(
     draw: Callable,
-    held_out,
+    held_out: tuple[np.ndarray, ...],
     *,
     rng: np.random.Generator,
-    flow="fast",
+    flow: str | Shape = "fast",
     start: ConditionalFlow | None = None,
     scaling: Scaling | None = None,
     loss: Callable = negative_log_likelihood,
@@ -556,63 +614,94 @@ def fit(
 ) -> Fitted:
     """Train a conditional flow q(x | context) on pairs that are drawn afresh.
 
-    draw(rng): pairs x (n, d), context (n, r) and, if they have any, weights (n,); called whenever the last are used up. held_out:
-    such pairs from simulations that `draw` never uses. flow: "fast", "paper", or a Shape. start: a flow of the same shape whose
-    networks to begin from. scaling: default, fitted to the first pairs. loss: (net, y, u, w) -> a scalar tensor, with
-    net.log_prob(y, u). steps: at most; every: between checks of the held-out loss; patience: stop after so many checks without a
-    better one (None: never); once, where the first check was the best, go back there instead, with a tenth of the step size. The same rng gives the same flow, bit for bit on one machine. Raises ValueError for pairs of other
-    shapes, FloatingPointError where the loss stays infinite or NaN. Source: SPPE/SPLE, appendix C (Adam, early stopping).
+    Parameters
+    ----------
+    draw : function of rng; pairs x (n, d), context (n, r) and, if they have any, weights (n,);
+        called whenever the last are used up
+    held_out : such pairs, from simulations that `draw` never uses
+    rng : the same gives the same flow, bit for bit on one machine
+    flow : "fast", "paper", or a Shape
+    start : a flow of the same shape whose networks to begin from
+    scaling : default, fitted to the first pairs
+    loss : function (net, y, u, w) -> a scalar tensor, with net.log_prob(y, u)
+    steps : at most
+    batch : pairs per step
+    learning_rate, decay : step size, and decay of the weights, of Adam
+    patience : stop after so many checks without a better held-out loss (None: never); once,
+        where the first check was the best, go back there instead, with a tenth of the step size
+    every : steps between checks of the held-out loss
+    device : torch's
+    progress : whether to show a bar
+
+    Raises
+    ------
+    ValueError : for pairs of other shapes
+    FloatingPointError : where the loss stays infinite or NaN
+
+    Source: SPPE/SPLE, appendix C (Adam, early stopping).
     """
     shape, device = as_shape(start.shape if start is not None else flow), torch.device(device)
     scaling = fit_scaling(*draw(rng)) if scaling is None else scaling
     net = _Net(scaling, shape, int(rng.integers(2**62)))
     if start is not None:
         net.load_state_dict({name: torch.as_tensor(value) for name, value in start.weights.items()})
-    held_out, trace, failures = _unpack(held_out, scaling, device), [], 0
+    held_out = _unpack(held_out, scaling, device)
+    # waking threads costs more than these small networks
+    threads = 1 if device.type == "cpu" and batch <= 1024 else torch.get_num_threads()
     with (
-        _threads(1 if device.type == "cpu" and batch <= 1024 else torch.get_num_threads()),
+        _threads(threads),
         tqdm(total=steps, desc="training", delay=2.0, disable=not progress, leave=False) as bar,
     ):
-        run, batches, stale, gentle = (
-            _Training(net.to(device), loss, learning_rate, decay, steps),
-            _minibatches(draw, scaling, batch, device, rng),
-            0,
-            False,
-        )
-        try:
-            trace.append((0, math.nan, run.check(held_out)))  # the regression alone
-        except _Diverged:
-            raise FloatingPointError(
-                "the held-out loss is not finite: look for NaN or infinite values among the held-out pairs"
-            ) from None
-        while run.done < steps:
-            try:
-                training = run.step(next(batches))
-                if run.done % every == 0 or run.done == steps:
-                    best, value = run.best, run.check(held_out)
-                    trace.append((run.done, training, value))
-                    stale = 0 if value < best else stale + 1
-                bar.update(1)
-            except _Diverged:
-                failures += 1
-                if failures > 5:
-                    raise FloatingPointError(
-                        "the loss was not finite six times, at ever smaller steps: look for NaN, infinite or constant values "
-                        "in the pairs, or give a lower learning_rate"
-                    ) from None
-                run.restart(run.rate / 2)
-            if patience is not None and stale >= patience:
-                if gentle or np.argmin([value for *_, value in trace]) > 1:
-                    break
-                run.restart(run.rate / 10)
-                stale, gentle = 0, True
+        run = _Training(net.to(device), loss, learning_rate, decay, steps)
+        batches = _minibatches(draw, scaling, batch, device, rng)
+        trace, failures = _trained(run, batches, held_out, every, patience, bar)
     weights = {name: value.cpu().numpy() for name, value in run.kept.items()}
     return Fitted(ConditionalFlow(shape, scaling, weights), *np.array(trace).T, failures)
+
+# %% ../../nbs/analyst/40_flows.ipynb #642f1443
+def _trained(run: _Training, batches, held_out, every, patience, bar) -> tuple[list, int]:
+    "The losses (step, training, held out) of a whole run, and how often it diverged."
+    trace, failures, stale, gentle = [], 0, 0, False
+    try:
+        trace.append((0, math.nan, run.check(held_out)))  # the regression alone
+    except _Diverged:
+        raise FloatingPointError(
+            "the held-out loss is not finite: "
+            "look for NaN or infinite values among the held-out pairs"
+        ) from None
+    while run.done < run.steps:
+        try:
+            training = run.step(next(batches))
+            if run.done % every == 0 or run.done == run.steps:
+                best, value = run.best, run.check(held_out)
+                trace.append((run.done, training, value))
+                stale = 0 if value < best else stale + 1
+            bar.update(1)
+        except _Diverged:
+            failures += 1
+            if failures > 5:
+                raise FloatingPointError(
+                    "the loss was not finite six times, at ever smaller steps: "
+                    "look for NaN, infinite or constant values "
+                    "in the pairs, or give a lower learning_rate"
+                ) from None
+            run.restart(run.rate / 2)
+        if patience is not None and stale >= patience:
+            if gentle or np.argmin([value for *_, value in trace]) > 1:
+                break
+            run.restart(run.rate / 10)
+            stale, gentle = 0, True
+    return trace, failures
 
 # %% ../../nbs/analyst/40_flows.ipynb #8c633de5
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    "The equal mixture of conditional flows, with their methods."
+    """The equal mixture of conditional flows, with their methods.
+
+    Parameters
+    ----------
+    flows : of the same x and contexts
+    """
 
     flows: tuple[ConditionalFlow, ...]
 
@@ -621,49 +710,44 @@ class Ensemble:
         "d."
         return self.flows[0].dim
 
-    def log_prob(self, x, context, inflate: float = 1.0) -> np.ndarray:
-        "Log density (n,) at x (n, d), given one context (r,) or one for each row (n, r); inflate: as a flow's."
-        return np.logaddexp.reduce(
-            [flow.log_prob(x, context, inflate) for flow in self.flows]
-        ) - math.log(len(self.flows))
+    def log_prob(self, x: np.ndarray, context: np.ndarray, inflate: float = 1.0) -> np.ndarray:
+        "Log density (n,) at x (n, d); arguments as a flow's."
+        parts = [flow.log_prob(x, context, inflate) for flow in self.flows]
+        return np.logaddexp.reduce(parts) - math.log(len(self.flows))
 
-    def sample(self, n: int, context, rng: np.random.Generator, inflate: float = 1.0) -> np.ndarray:
-        "n draws (n, d) in random order, as evenly from each flow as n allows; the other arguments are a flow's."
+    def sample(
+        self, n: int, context: np.ndarray, rng: np.random.Generator, inflate: float = 1.0
+    ) -> np.ndarray:
+        """n draws (n, d) in random order, as evenly from each flow as n allows.
+
+        The other arguments are a flow's.
+        """
         which = rng.permutation(np.arange(n) % len(self.flows))
         context = np.asarray(context, float)
         x = np.empty((n, self.dim))
         for k, flow in enumerate(self.flows):
             rows = which == k
-            x[rows] = flow.sample(
-                int(rows.sum()), context[rows] if context.ndim == 2 else context, rng, inflate
-            )
+            given = context[rows] if context.ndim == 2 else context
+            x[rows] = flow.sample(int(rows.sum()), given, rng, inflate)
         return x
 
     def arrays(self) -> dict[str, np.ndarray]:
         "Everything as plain arrays, by name: `Ensemble.from_arrays` undoes it."
-        return {
-            f"{k}.{name}": value
-            for k, flow in enumerate(self.flows)
-            for name, value in flow.arrays().items()
-        }
+        found = {}
+        for k, flow in enumerate(self.flows):
+            found |= {f"{k}.{name}": value for name, value in flow.arrays().items()}
+        return found
 
     @classmethod
-    def from_arrays(cls, arrays) -> "Ensemble":
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Ensemble":
         "The ensemble of which these are the arrays; ValueError where they are not one's."
-        count = 1 + max(
-            (int(name.split(".")[0]) for name in arrays if name.split(".")[0].isdigit()), default=-1
-        )
+        heads = [name.split(".")[0] for name in arrays]
+        count = 1 + max((int(head) for head in heads if head.isdigit()), default=-1)
         if count == 0:
             raise ValueError("these are not the arrays of an ensemble: no flow is among them")
-        return cls(
-            tuple(
-                ConditionalFlow.from_arrays(
-                    {
-                        name.removeprefix(f"{k}."): v
-                        for name, v in arrays.items()
-                        if name.startswith(f"{k}.")
-                    }
-                )
-                for k in range(count)
-            )
-        )
+        flows = []
+        for k in range(count):
+            prefix = f"{k}."
+            part = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
+            flows.append(ConditionalFlow.from_arrays(part))
+        return cls(tuple(flows))

@@ -9,22 +9,25 @@ __all__ = ['BOUND', 'FITS', 'WORTH', 'bounded', 'monomials', 'polynomial', 'Kern
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #bde0eb87
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 from scipy import optimize, special
 
-from .flows import ConditionalFlow, fit
+from .flows import ConditionalFlow, Shape, fit
 from .pairs import Simulations, log_prior
 from .training import Training
-from ..mechanisms import Release
+from ..mechanisms import BinomialResponse, DiscreteLaplace, Release
 from ..posterior import kish, systematic
 from ..prior import Prior
 from ..rqmc import noise_draws as nested_noise
+from ..rqmc import points as spread_points
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #494b0a74
-BOUND = 3.0
+BOUND = 3.0  # units at which coordinates are bounded
 
 
 def bounded(y: np.ndarray) -> np.ndarray:
@@ -34,29 +37,33 @@ def bounded(y: np.ndarray) -> np.ndarray:
 
 def monomials(y: np.ndarray, degree: int) -> np.ndarray:
     "All monomials of y (n, d) of exactly this degree, (n, …)."
-    columns = [
-        math.prod(y[:, k] for k in which)
-        for which in combinations_with_replacement(range(y.shape[1]), degree)
-    ]
+    which = combinations_with_replacement(range(y.shape[1]), degree)
+    columns = [math.prod(y[:, k] for k in factors) for factors in which]
     return np.stack(columns, axis=1) if columns else np.empty((len(y), 0))
 
 
 def polynomial(y: np.ndarray, degree: int) -> np.ndarray:
     "All monomials of y (n, d) up to this degree, the constant first."
-    return np.concatenate(
-        [np.ones((len(y), 1)), *(monomials(y, k) for k in range(1, degree + 1))], axis=1
-    )
+    powers = [monomials(y, k) for k in range(1, degree + 1)]
+    return np.concatenate([np.ones((len(y), 1)), *powers], axis=1)
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #415d291b
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    "k(s̃) = exp(-½ (s̃ - s_dp)ᵀ precision (s̃ - s_dp)): one at the release s_dp (r,)."
+    """k(s̃) = exp(-½ (s̃ - s_dp)ᵀ precision (s̃ - s_dp)): one at the release.
+
+    Parameters
+    ----------
+    s_dp : array (r,), the release
+    precision : array (r, r); zero: k = 1
+    power : γ, what share of the nearby residuals' precision this is
+    """
 
     s_dp: np.ndarray
     precision: np.ndarray
     power: float = 0.0
 
-    def log(self, s_dp) -> np.ndarray:
+    def log(self, s_dp: np.ndarray) -> np.ndarray:
         "log k at releases (..., r): (...)."
         e = s_dp - self.s_dp
         return -0.5 * ((e @ self.precision) * e).sum(-1)
@@ -65,7 +72,16 @@ class Kernel:
 def fit_kernel(
     u: np.ndarray, x: np.ndarray, s_dp: np.ndarray, share: float, iterations: int = 3
 ) -> Kernel:
-    "The Kernel with which a share of the simulations keeps its weight: parameters u (N, d), their releases x (N, M, r); share=1: k = 1."
+    """The Kernel with which a share of the simulations keeps its weight.
+
+    Parameters
+    ----------
+    u : array (N, d), parameters
+    x : array (N, M, r), their releases
+    s_dp : array (r,), the published one
+    share : of the simulations; 1: k = 1
+    iterations : of residuals nearby, and what is nearby
+    """
     r = len(s_dp)
     if share >= 1:
         return Kernel(s_dp, np.zeros((r, r)))
@@ -73,36 +89,51 @@ def fit_kernel(
     log_k, wanted = np.zeros(len(flat)), share * len(x)
     for _ in range(iterations):  # residuals nearby, then what is nearby, and again
         w = np.exp(log_k - log_k.max())
-        gram = (basis * w[:, None]).T @ basis
-        e = flat - basis @ np.linalg.solve(
-            gram + 1e-8 * w.sum() * np.eye(len(gram)), (basis * w[:, None]).T @ flat
-        )
+        weighted = (basis * w[:, None]).T
+        gram = weighted @ basis
+        ridge = 1e-8 * w.sum() * np.eye(len(gram))
+        e = flat - basis @ np.linalg.solve(gram + ridge, weighted @ flat)
         covariance = (e * w[:, None]).T @ e / w.sum()
-        unit = Kernel(
-            s_dp, np.linalg.inv(covariance + np.diag(1e-9 * np.diag(covariance) + 1e-300))
-        )
+        floor = np.diag(1e-9 * np.diag(covariance) + 1e-300)
+        unit = Kernel(s_dp, np.linalg.inv(covariance + floor))
         log_unit = unit.log(flat)
-        size = lambda power: kish(
-            special.logsumexp((power * log_unit).reshape(x.shape[:2]), axis=1)
-        )
-        power = (
-            1.0
-            if size(1.0) >= wanted
-            else optimize.bisect(lambda p: size(p) - wanted, 0.0, 1.0, xtol=1e-4)
-        )
+        power = _power(log_unit.reshape(x.shape[:2]), wanted)
         log_k = power * log_unit
     return Kernel(s_dp, power * unit.precision, power)
+
+
+def _power(log_unit, wanted: float) -> float:
+    "The largest power of k, up to 1, that leaves this effective size; log k (N, M)."
+
+    def size(power):
+        return kish(special.logsumexp(power * log_unit, axis=1))
+
+    if size(1.0) >= wanted:
+        return 1.0
+    return optimize.bisect(lambda p: size(p) - wanted, 0.0, 1.0, xtol=1e-4)
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #2b10c317
 def fit_log_mean(
     basis: np.ndarray, log_k: np.ndarray, log_v: np.ndarray | float = 0.0, ridge: float = 1e-3
 ) -> np.ndarray:
-    "Coefficients b (p,) of log E[k | θ] = basis @ b: basis (N, p), the constant first, log k (N,), and weights log v (N,)."
+    """Coefficients b (p,) of log E[k | θ] = basis @ b.
+
+    Parameters
+    ----------
+    basis : array (N, p), the constant first
+    log_k : array (N,)
+    log_v : weights of the simulations, (N,) or one for all
+    ridge : penalty of all coefficients but the constant
+    """
     log_v = log_v + np.zeros(len(log_k))
     v = np.exp(log_v - special.logsumexp(log_v))
     top = special.logsumexp(log_k, b=v)
     k, damp = np.exp(log_k - top), 2 * ridge * np.r_[0.0, np.ones(basis.shape[1] - 1)]
-    loss = lambda b: v @ (np.exp(np.minimum(basis @ b, 50)) - k * (basis @ b)) + 0.5 * damp @ b**2
+
+    def loss(b):
+        g = basis @ b
+        return v @ (np.exp(np.minimum(g, 50)) - k * g) + 0.5 * damp @ b**2
+
     b = np.zeros(basis.shape[1])
     for _ in range(50):
         m = np.exp(np.minimum(basis @ b, 50))
@@ -117,22 +148,32 @@ def fit_log_mean(
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #e7997df1
 def _log_variance(basis, squares, w, ridge, iterations=12) -> np.ndarray:
-    "Coefficients of log E[squares | basis] by Fisher scoring of a gamma likelihood; w (n,) sums to one."
+    """Coefficients of log E[squares | basis]; w (n,) sums to one.
+
+    By Fisher scoring of a gamma likelihood.
+    """
     inverse = np.linalg.inv((basis * w[:, None]).T @ basis + ridge * np.eye(basis.shape[1]))
     g = np.r_[math.log(w @ squares + 1e-300), np.zeros(basis.shape[1] - 1)]
     for _ in range(iterations):
-        ratio = np.minimum(
-            squares / np.exp(np.clip(basis @ g, -20, 10)), 20.0
-        )  # one outlier is not the rule
+        # one outlier is not the rule
+        ratio = np.minimum(squares / np.exp(np.clip(basis @ g, -20, 10)), 20.0)
         g = g + 0.7 * inverse @ (basis.T @ (w * (ratio - 1)) - ridge * np.r_[0.0, g[1:]])
     return g
 
-
+# %% ../../nbs/analyst/45_likelihood.ipynb #7d183e3f
 @dataclass(frozen=True, eq=False)
 class Triangular:
-    """An invertible map of releases (n, r), given parameters u (n, d), to residuals of unit variance, in order of coordinates.
+    """An invertible map of releases, given parameters, to residuals of unit variance.
 
-    degree: 1 leaves out squares and products of the coordinates before, 0 also their products with u.
+    Coordinates are taken in order.
+
+    Parameters
+    ----------
+    centre, spread : arrays (r,), units of the releases
+    mean : coefficients of each coordinate's mean
+    log_variance : coefficients of each coordinate's log variance
+    degree : 1 leaves out squares and products of the coordinates before, 0 also their products
+        with u
     """
 
     centre: np.ndarray
@@ -142,109 +183,138 @@ class Triangular:
     degree: int = 2
 
     def _bases(self, u, t, j):
+        "What coordinate j's mean and its variance are regressed on."
         before = t[:, :j]
-        variance = np.concatenate(
-            [polynomial(u, 2), before] + [monomials(before, 2)] * (self.degree == 2), axis=1
-        )
-        return np.concatenate(
-            [variance]
-            + [(u[:, :, None] * before[:, None]).reshape(len(u), -1)] * (self.degree > 0),
-            axis=1,
-        ), variance
+        parts = [polynomial(u, 2), before]
+        if self.degree == 2:
+            parts.append(monomials(before, 2))
+        variance = np.concatenate(parts, axis=1)
+        if self.degree == 0:
+            return variance, variance
+        products = (u[:, :, None] * before[:, None]).reshape(len(u), -1)
+        return np.concatenate([variance, products], axis=1), variance
 
-    def forward(self, x, u) -> tuple[np.ndarray, np.ndarray]:
+    def forward(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         "Residuals y (n, r) and the log Jacobian (n,), at x (n, r), u (n, d)."
         y = (x - self.centre) / self.spread
         t, log_det, out = bounded(y), np.full(len(x), -np.log(self.spread).sum()), np.empty_like(y)
         for j, (b, g) in enumerate(zip(self.mean, self.log_variance)):
             mean, variance = self._bases(u, t, j)
             half = 0.5 * np.clip(variance @ g, -20, 10)
-            out[:, j], log_det = (y[:, j] - mean @ b) * np.exp(-half), log_det - half
+            out[:, j] = (y[:, j] - mean @ b) * np.exp(-half)
+            log_det = log_det - half
         return out, log_det
 
     @classmethod
-    def fit(cls, x, u, ridge: float = 0.03, simulations: int | None = None) -> "Triangular":
-        "Fitted to releases x (n, r) at parameters u (n, d), of so many different simulations (default: n): at least four for each coefficient."
+    def fit(
+        cls, x: np.ndarray, u: np.ndarray, ridge: float = 0.03, simulations: int | None = None
+    ) -> "Triangular":
+        """Fitted to releases x (n, r) at parameters u (n, d).
+
+        Parameters
+        ----------
+        ridge : penalty of the coefficients
+        simulations : how many different ones the releases are of (default: n); there are at
+            least four of them for each coefficient
+        """
         centre, spread = x.mean(0), np.maximum(x.std(0), 1e-12)
-        d, r, most = u.shape[1], x.shape[1], (simulations or len(x)) / 4
-        size = (d + 1) * (d + 2) / 2 + r + np.array([0, d * r, d * r + r * (r + 1) / 2])
-        empty = cls(centre, spread, (), (), int((size[1:] <= most).sum()))
+        degree = _degree(u.shape[1], x.shape[1], (simulations or len(x)) / 4)
+        empty = cls(centre, spread, (), (), degree)
         y, w, means, variances = (x - centre) / spread, np.full(len(x), 1 / len(x)), [], []
         t = bounded(y)
         for j in range(x.shape[1]):
             (mean, variance), v = empty._bases(u, t, j), 1.0
             for _ in range(2):  # least squares, variances, weighted least squares, variances
                 ww = w / v / (w / v).sum()
-                b = np.linalg.solve(
-                    (mean * ww[:, None]).T @ mean + 0.1 * ridge * np.eye(mean.shape[1]),
-                    (mean * ww[:, None]).T @ y[:, j],
-                )
+                weighted = (mean * ww[:, None]).T
+                penalty = 0.1 * ridge * np.eye(mean.shape[1])
+                b = np.linalg.solve(weighted @ mean + penalty, weighted @ y[:, j])
                 g = _log_variance(variance, (y[:, j] - mean @ b) ** 2, w, ridge)
                 v = np.exp(np.clip(variance @ g, -20, 10))
-            means.append(b), variances.append(g)
+            means.append(b)
+            variances.append(g)
         return replace(empty, mean=tuple(means), log_variance=tuple(variances))
 
+
+def _degree(d: int, r: int, most: float) -> int:
+    "The degree of a Triangular of d parameters, r coordinates, with so many coefficients at most."
+    size = (d + 1) * (d + 2) / 2 + r + np.array([0, d * r, d * r + r * (r + 1) / 2])
+    return int((size[1:] <= most).sum())
+
 # %% ../../nbs/analyst/45_likelihood.ipynb #2e6ffa57
-def grid_step(mechanism) -> float:
-    "The distance between neighbouring values of a mechanism's releases; 0 where they are continuous."
-    from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace
-
-    return (
-        float(mechanism.step)
-        if isinstance(mechanism, DiscreteLaplace)
-        else 1.0
-        if isinstance(mechanism, BinomialResponse)
-        else 0.0
-    )
+def grid_step(mechanism: object) -> float:
+    "The distance between neighbouring values of a mechanism's releases; 0: continuous."
+    if isinstance(mechanism, DiscreteLaplace):
+        return float(mechanism.step)
+    return 1.0 if isinstance(mechanism, BinomialResponse) else 0.0
 
 
-def continuous_noise(mechanism, s, draws: int, rng, kind: str = "sobol") -> np.ndarray:
+def continuous_noise(
+    mechanism: object, s: np.ndarray, draws: int, rng: np.random.Generator, kind: str = "sobol"
+) -> np.ndarray:
     "Nested noise draws (N, draws, r) of query values s (N, w), dequantised."
     x, step = nested_noise(mechanism, s, draws, rng, kind), grid_step(mechanism)
     return x + step * (rng.random(x.shape) - 0.5) if step else x
 
+# %% ../../nbs/analyst/45_likelihood.ipynb #b49ef805
+def cell(release: Release, s: np.ndarray, rng: np.random.Generator, points: int = 4) -> np.ndarray:
+    """Where to evaluate a density for the release.
 
-def cell(release: Release, s, rng, points: int = 4) -> np.ndarray:
-    "Where to evaluate a density for the release: itself (1, r), or points of its cell (points, r) where noise at s (N, w) is sharp."
+    The release itself (1, r), or points of its cell (points, r) where noise at the query values
+    s (N, w) is sharp.
+    """
     step, s_dp = grid_step(release.mechanism), release.s_dp[None]
     if not step:
         return s_dp
-    wide = (
-        nested_noise(release.mechanism, s[rng.integers(len(s), size=64)], 16, rng, "mc")
-        .std(axis=1)
-        .mean(axis=0)
-        .min()
-    )
+    some = s[rng.integers(len(s), size=64)]
+    noise = nested_noise(release.mechanism, some, 16, rng, "mc")
+    wide = noise.std(axis=1).mean(axis=0).min()
     if wide > 0.7 * step:  # the midpoint's relative error is below (step / sd)² / 24
         return s_dp
-    from dpsbi.rqmc import points as spread_points
-
     return s_dp + step * (spread_points(points, s_dp.shape[1], rng) - 0.5)
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #b8a8cee4
 @dataclass(frozen=True, eq=False)
 class Region:
-    "Where the likelihood has been learnt: {z: log density of `proposal` at least `level`}, in unconstrained space; with its units."
+    """Where the likelihood has been learnt, in unconstrained space; with its units.
 
-    proposal: object
+    The set {z: log density of `proposal` at least `level`}.
+
+    Parameters
+    ----------
+    proposal : any with sample and log_prob
+    level : of its log density
+    centre, spread : arrays (free,), units of z
+    """
+
+    proposal: Any
     level: float
     centre: np.ndarray
     spread: np.ndarray
 
-    def inside(self, z) -> np.ndarray:
+    def inside(self, z: np.ndarray) -> np.ndarray:
         "Whether each of z (n, free) is in it."
         return self.proposal.log_prob(z) >= self.level
 
-    def units(self, z) -> np.ndarray:
+    def units(self, z: np.ndarray) -> np.ndarray:
         "z in units of the region, bounded."
         return bounded((z - self.centre) / self.spread)
 
-
+# %% ../../nbs/analyst/45_likelihood.ipynb #12b4981f
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """A fitted log f(s_dp | θ) of one release. kernel, log_mean (p,): the tilt; members: first layers and flows, averaged.
+    """A fitted log f(s_dp | θ) of one release.
 
     Outside the region it is -inf: not known to be zero, but nothing was learnt there.
+
+    Parameters
+    ----------
+    prior : of the parameters
+    region : where it has been learnt
+    kernel, log_mean : the tilt, and coefficients (p,) of its regression on θ
+    degree : of the polynomial that log_mean is of
+    members : first layers and flows, averaged; None for either that is left out
+    at : array (m, r), the points at which the density is averaged, see `cell`
     """
 
     prior: Prior
@@ -252,10 +322,10 @@ class Likelihood:
     kernel: Kernel
     log_mean: np.ndarray
     degree: int
-    members: tuple[tuple[Triangular | None, ConditionalFlow], ...]
+    members: tuple[tuple[Triangular | None, ConditionalFlow | None], ...]
     at: np.ndarray
 
-    def log_z(self, z) -> np.ndarray:
+    def log_z(self, z: np.ndarray) -> np.ndarray:
         "Log likelihood (n,) at unconstrained z (n, free)."
         result, inside = np.full(len(z), -np.inf), self.region.inside(z)
         if inside.any():
@@ -265,33 +335,39 @@ class Likelihood:
                 for x in self.at
                 for member in self.members
             ]
-            result[inside] = (
-                special.logsumexp(parts, axis=0)
-                - math.log(len(parts))
-                + polynomial(u, self.degree) @ self.log_mean
-            )
+            mean = special.logsumexp(parts, axis=0) - math.log(len(parts))
+            result[inside] = mean + polynomial(u, self.degree) @ self.log_mean
         return result
 
-    def __call__(self, theta) -> np.ndarray:
+    def __call__(self, theta: np.ndarray) -> np.ndarray:
         "Log likelihood (n,) at theta (n, d)."
-        return self.log_z(
-            self.prior.to_unconstrained(np.asarray(theta, float).reshape(-1, self.prior.dim))
-        )
+        theta = np.asarray(theta, float).reshape(-1, self.prior.dim)
+        return self.log_z(self.prior.to_unconstrained(theta))
 
 
-def log_density(member, x, u):
+def log_density(
+    member: tuple[Triangular | None, ConditionalFlow | None], x: np.ndarray, u: np.ndarray
+) -> np.ndarray:
+    "Log of the tilted density (n,) at releases x (n, r), parameters u (n, d), by one member."
     layer, flow = member
     y, log_det = (x, 0.0) if layer is None else layer.forward(x, u)
-    return log_det + (
-        -0.5 * (y * y + math.log(2 * math.pi)).sum(1) if flow is None else flow.log_prob(y, u)
-    )
+    if flow is None:
+        return log_det + -0.5 * (y * y + math.log(2 * math.pi)).sum(1)
+    return log_det + flow.log_prob(y, u)
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #975fa8be
 @dataclass(frozen=True)
 class Fit:
-    """How the likelihood is fitted. share: of simulations that keep their weight under the kernel (1: no kernel). layer: the first one, or none.
+    """How the likelihood is fitted.
 
-    weigh: whether exact weights have the last word, where they are worth enough."""
+    Parameters
+    ----------
+    share : of simulations that keep their weight under the kernel; 1: no kernel
+    layer : whether there is a first layer
+    weigh : whether exact weights have the last word, where they are worth enough
+    alpha : share of the newest proposal's mass that the region leaves out
+    pairs : in each pool
+    """
 
     share: float = 0.5
     layer: bool = True
@@ -314,129 +390,184 @@ def _pool(mechanism, s, u, kernel, draws, kind, size, rng):
 def fit_likelihood(
     release: Release,
     prior: Prior,
-    z,
-    s,
+    z: np.ndarray,
+    s: np.ndarray,
     region: Region,
     *,
-    rng,
+    rng: np.random.Generator,
     how: Fit = Fit(),
     training: Training = Training(),
     steps: int = 300,
     members: int = 1,
-    flow="fast",
+    flow: str | Shape = "fast",
     draws: int = 8,
     kind: str = "sobol",
     device: str = "cpu",
     progress: bool = True,
 ) -> Likelihood:
-    "A Likelihood from simulations s (N, w) at unconstrained z (N, free), all those inside the region; steps=0: the first layer alone."
+    """A Likelihood from all simulations that lie inside the region.
+
+    Parameters
+    ----------
+    release, prior : of what, and of which parameters
+    z, s : arrays (N, free) and (N, w), the simulations; none of them failed
+    region : where to learn
+    rng : the same gives the same likelihood, bit for bit on one machine
+    how : kernel and first layer
+    training, steps : how to train; steps of this fit, 0: the first layer alone
+    members : of the ensemble
+    flow : "fast", "paper", or a flows.Shape
+    draws, kind : nested noise draws, as in `rqmc.noise_draws`
+    device : torch's
+    progress : whether to show a bar
+    """
     inside = region.inside(z)
     z, s, mechanism = z[inside], s[inside], release.mechanism
-    u, noise = region.units(z), lambda rows, m: continuous_noise(mechanism, rows, m, rng, kind)
-    kernel = fit_kernel(u, noise(s, draws), release.s_dp, how.share)
+    u = region.units(z)
+
+    def noise():
+        return continuous_noise(mechanism, s, draws, rng, kind)
+
+    kernel = fit_kernel(u, noise(), release.s_dp, how.share)
     degree = 3 if z.shape[1] <= 3 else 2
-    log_k = special.logsumexp(
-        np.concatenate([kernel.log(noise(s, draws)) for _ in range(4)], axis=1), axis=1
-    ) - math.log(4 * draws)
-    log_mean = (
-        fit_log_mean(polynomial(u, degree), log_k)
-        if how.share < 1
-        else np.zeros(polynomial(u[:1], degree).shape[1])
+    log_k = np.concatenate([kernel.log(noise()) for _ in range(4)], axis=1)
+    log_k = special.logsumexp(log_k, axis=1) - math.log(4 * draws)
+    if how.share < 1:
+        log_mean = fit_log_mean(polynomial(u, degree), log_k)
+    else:
+        log_mean = np.zeros(polynomial(u[:1], degree).shape[1])
+    options = dict(
+        flow=flow,
+        steps=steps,
+        batch=training.batch,
+        learning_rate=training.learning_rate,
+        patience=training.patience,
+        device=device,
+        progress=progress,
     )
+
+    def pool(rows, g, size):
+        return _pool(mechanism, s[rows], u[rows], kernel, draws, kind, size, g)
+
     found = []
     for k, child in enumerate(rng.spawn(members)):
         out = np.arange(len(z)) % training.folds == k
-        pool = lambda rows, g, size: _pool(
-            mechanism, s[rows], u[rows], kernel, draws, kind, size, g
-        )
-        layer = (
-            Triangular.fit(*pool(~out, child, 2 * how.pairs), simulations=int((~out).sum()))
-            if how.layer
-            else None
-        )
-        through = lambda x, c: (x if layer is None else layer.forward(x, c)[0], c)
-        trained = (
-            None
-            if steps == 0
-            else fit(
-                lambda g: through(*pool(~out, g, how.pairs)),
-                through(*pool(out, child, how.pairs // 2)),
-                rng=child,
-                flow=flow,
-                steps=steps,
-                batch=training.batch,
-                learning_rate=training.learning_rate,
-                patience=training.patience,
-                device=device,
-                progress=progress,
-            ).flow
-        )
-        found.append((layer, trained))
+        found.append(_member(pool, out, how, child, options))
     return Likelihood(prior, region, kernel, log_mean, degree, tuple(found), cell(release, s, rng))
 
+# %% ../../nbs/analyst/45_likelihood.ipynb #b7cbe058
+def _member(
+    pool: Callable, out: np.ndarray, how: Fit, rng, options: dict
+) -> tuple[Triangular | None, ConditionalFlow | None]:
+    "First layer and flow, trained on all simulations but those held out."
+    layer = None
+    if how.layer:
+        x, u = pool(~out, rng, 2 * how.pairs)
+        layer = Triangular.fit(x, u, simulations=int((~out).sum()))
+    if options["steps"] == 0:
+        return layer, None
+
+    def through(x, u):
+        return (x if layer is None else layer.forward(x, u)[0]), u
+
+    def draw(g):
+        return through(*pool(~out, g, how.pairs))
+
+    held_out = through(*pool(out, rng, how.pairs // 2))
+    return layer, fit(draw, held_out, rng=rng, **options).flow
+
 # %% ../../nbs/analyst/45_likelihood.ipynb #be6cd2b2
-WORTH = 200.0
+WORTH = 200.0  # least effective number of simulations behind the ratios
 
 
 def weighed(likelihood: Likelihood, sims: Simulations, step: float = 0.0) -> Likelihood:
-    "The likelihood, times the log-quadratic factor that exact weights find missing; itself where they are worth too little. step: of the releases' grid."
+    """The likelihood, times the log-quadratic factor that exact weights find missing.
+
+    Itself where they are worth too little.
+
+    Parameters
+    ----------
+    likelihood : fitted
+    sims : all simulations, with exact weights
+    step : of the releases' grid; 0: none
+    """
     inside = (sims.log_u > -np.inf) & likelihood.region.inside(sims.z)
     fitted = likelihood.log_z(sims.z[inside])
-    log_r = (
-        sims.log_eta[inside] - fitted - likelihood.at.shape[1] * math.log(step or 1.0)
-    )  # a probability to a density
+    # a probability to a density
+    log_cell = likelihood.at.shape[1] * math.log(step or 1.0)
+    log_r = sims.log_eta[inside] - fitted - log_cell
     basis = polynomial(likelihood.region.units(sims.z[inside]), 2)
     if np.isnan(log_r).any() or not (log_r > -np.inf).any():
         return likelihood
-    worth, a = max((kish(a * (sims.log_u[inside] + fitted) + log_r), a) for a in (0.5, 1.0))
+    log_f = sims.log_u[inside] + fitted
+    worth, a = max((kish(a * log_f + log_r), a) for a in (0.5, 1.0))
     if worth < max(WORTH, 20 * basis.shape[1]):
         return likelihood
-    more = fit_log_mean(basis, log_r, a * (sims.log_u[inside] + fitted))
-    return replace(
-        likelihood,
-        log_mean=likelihood.log_mean + np.pad(more, (0, len(likelihood.log_mean) - len(more))),
-    )
+    more = fit_log_mean(basis, log_r, a * log_f)
+    more = np.pad(more, (0, len(likelihood.log_mean) - len(more)))
+    return replace(likelihood, log_mean=likelihood.log_mean + more)
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #43a55853
-def weighted_draws(likelihood: Likelihood, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
-    "Draws z (draws, free) of the region's proposal, and the logs (draws,) of prior × likelihood over proposal."
+def weighted_draws(
+    likelihood: Likelihood, draws: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws z (draws, free) of the region's proposal, with log weights (draws,).
+
+    The weights are prior × likelihood over proposal.
+    """
     proposal = likelihood.region.proposal
     z = proposal.sample(draws, rng)
     return z, log_joint(likelihood, z) - proposal.log_prob(z)
 
 
-def log_joint(likelihood: Likelihood, z) -> np.ndarray:
+def log_joint(likelihood: Likelihood, z: np.ndarray) -> np.ndarray:
     "log of prior × likelihood (n,) at unconstrained z (n, free)."
     result = likelihood.log_z(z)
     inside = result > -np.inf
     result[inside] += log_prior(likelihood.prior, z[inside])
     return np.where(np.isnan(result), -np.inf, result)
 
-
+# %% ../../nbs/analyst/45_likelihood.ipynb #4a03ae53
 def _moves():
+    "Without emcee 3.1's DESnookerMove, which has a wrong Jacobian."
     import emcee
 
-    return [
-        (emcee.moves.DEMove(), 0.8),
-        (emcee.moves.StretchMove(), 0.2),
-    ]  # emcee 3.1's DESnookerMove has a wrong Jacobian
+    return [(emcee.moves.DEMove(), 0.8), (emcee.moves.StretchMove(), 0.2)]
 
 
 def sample_chains(
-    likelihood: Likelihood, draws: int, walkers: int, thin: int, warmup: int, rng
+    likelihood: Likelihood,
+    draws: int,
+    walkers: int,
+    thin: int,
+    warmup: int,
+    rng: np.random.Generator,
 ) -> np.ndarray:
-    "Chains (walkers, draws // walkers, free) of prior × likelihood."
+    """Chains (walkers, draws // walkers, free) of prior × likelihood.
+
+    Parameters
+    ----------
+    likelihood : fitted
+    draws : of all walkers together
+    walkers : how many
+    thin : steps from one draw to the next
+    warmup : steps before the first
+    rng : the same gives the same chains
+
+    Raises
+    ------
+    ValueError : where the likelihood is positive almost nowhere near the proposals
+    """
     import emcee
 
     z, log_w = weighted_draws(likelihood, 20 * walkers, rng)
-    start = z[
-        np.argsort(-(log_w + rng.gumbel(size=len(z))))[:walkers]
-    ]  # drawn by weight, without replacement
-    if (log_w > -np.inf).sum() < walkers or np.linalg.matrix_rank(start - start.mean(0)) < z.shape[
-        1
-    ]:
+    # drawn by weight, without replacement
+    start = z[np.argsort(-(log_w + rng.gumbel(size=len(z))))[:walkers]]
+    positive = (log_w > -np.inf).sum()
+    if positive < walkers or np.linalg.matrix_rank(start - start.mean(0)) < z.shape[1]:
         raise ValueError(
-            "the fitted likelihood is positive almost nowhere near the proposals: ask for more simulations per round"
+            "the fitted likelihood is positive almost nowhere near the proposals: "
+            "ask for more simulations per round"
         )
     sampler = emcee.EnsembleSampler(
         walkers, z.shape[1], lambda y: log_joint(likelihood, y), moves=_moves(), vectorize=True

@@ -10,6 +10,7 @@ import math
 import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from scipy import special
@@ -54,15 +55,17 @@ class _Smoothed:
         z = self.prior.to_unconstrained(theta)
         return self.mixture.log_prob(z) - self.prior.log_abs_det(z)
 
-
+# %% ../../nbs/analyst/47_refine.ipynb #d2a5cc14
 def _as_proposal(posterior: Posterior, release: Release, prior: Prior, rng):
+    "The network where there is one, or else a mixture fitted to draws."
     if getattr(posterior, "estimator", None) is not None:
         return _Network(posterior.estimator, release.s_dp)
     draws = posterior.resample(min(4000, max(200, int(posterior.ess))), rng).theta
     inside = prior.log_prob(draws) > -np.inf
     if not inside.any():
         raise ValueError(
-            "no draw of this posterior lies where the prior does: are its columns the model's parameters, in their order?"
+            "no draw of this posterior lies where the prior does: "
+            "are its columns the model's parameters, in their order?"
         )
     z = prior.to_unconstrained(draws[inside])
     floor = 1e-8 * np.diag(np.var(z, axis=0) + 1e-12)
@@ -70,9 +73,14 @@ def _as_proposal(posterior: Posterior, release: Release, prior: Prior, rng):
 
 # %% ../../nbs/analyst/47_refine.ipynb #6c26ddce
 def pool(parts: list[Posterior], info: dict) -> Posterior:
-    """Several weighted samples of one posterior as one, in proportion to their effective sizes; info: of the result.
+    """Several weighted samples of one posterior as one, in proportion to their effective sizes.
 
     The evidence is pooled in the same shares, where all have one.
+
+    Parameters
+    ----------
+    parts : the samples, of the same parameters
+    info : of the result
     """
     shares = np.array([part.ess for part in parts])
     shares = shares / shares.sum()
@@ -84,23 +92,28 @@ def pool(parts: list[Posterior], info: dict) -> Posterior:
         log_z = float(special.logsumexp(logs, b=shares))
         error = float(np.linalg.norm(shares * np.exp(logs - log_z) * errors))
         info = info | dict(log_evidence=log_z, log_evidence_se=error)
-    return Posterior(
-        np.concatenate([part.theta for part in parts]), np.concatenate(log_w), parts[0].names, info
-    )
+    theta = np.concatenate([part.theta for part in parts])
+    return Posterior(theta, np.concatenate(log_w), parts[0].names, info)
 
 # %% ../../nbs/analyst/47_refine.ipynb #29d5111d
 def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
-    "The simulations that trained a neural posterior, with their exact weights; None where it has none of positive weight."
+    """The simulations that trained a neural posterior, with their exact weights.
+
+    None where it has none of positive weight.
+
+    Parameters
+    ----------
+    posterior : of `sppe` or `sple`, or any other
+    prior : of the model's parameters
+    """
     sims = getattr(posterior, "simulations", None)
     if sims is None or not (sims.log_weights > -np.inf).any():
         return None
     kept = sims.log_weights > -np.inf
-    info = dict(method="recycled") | dict(
-        zip(("log_evidence", "log_evidence_se"), evidence(sims.log_weights))
-    )
-    return Posterior(
-        prior.from_unconstrained(sims.z[kept]), sims.log_weights[kept], prior.names, info
-    )
+    log_z, error = evidence(sims.log_weights)
+    info = dict(method="recycled", log_evidence=log_z, log_evidence_se=error)
+    theta = prior.from_unconstrained(sims.z[kept])
+    return Posterior(theta, sims.log_weights[kept], prior.names, info)
 
 # %% ../../nbs/analyst/47_refine.ipynb #d1c2f9f2
 def refine(
@@ -115,47 +128,77 @@ def refine(
     recycling: bool = True,
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: str | Path | None = None,
 ) -> Posterior:
-    """The exact posterior, by importance weights, from an approximate one that serves as proposal.
+    """The exact posterior, by importance weights, from an approximate one that is the proposal.
 
-    posterior: of `sppe` or `sple`, whose own simulations are recycled, or any other of the model's parameters. model: a Model; or a
-    `StateSpace`, for which a particle filter gives the weights, until they are worth target_ess (default 1000): nothing is recycled
-    then, and simulations must be 0. simulations: fresh ones, from the posterior as proposal; 0: recycle only. target_ess: effective
-    draws at which to stop; simulations is then a limit, and they come in ten rounds, each from a proposal fitted to those before.
-    defensive: share of them drawn from the prior, in [0, 1); a filter has its own. recycling: whether the posterior's own simulations
-    count; without them, all draws are fresh from a proposal that has not seen them, and errors are those of plain importance sampling. checkpoint: a path, as for `importance` and `pseudo_marginal`. Returns a
-    weighted Posterior; info holds the effective sample sizes of what was recycled and of what is fresh, and Pareto's k. Warns when k
-    exceeds 0.7: then the weights rest on a few simulations, and the result is not to be trusted; and when it is worth less than
-    target_ess. Raises ValueError for a mechanism without density, when there is nothing to weigh, or nothing has positive weight.
+    Parameters
+    ----------
+    posterior : of `sppe` or `sple`, whose own simulations are recycled, or any other of the
+        model's parameters
+    release : what was published, by a mechanism with a density
+    model : a Model; or a `StateSpace`, for which a particle filter gives the weights, until they
+        are worth target_ess (default 1000): nothing is recycled then, and simulations must be 0
+    rng : the same gives the same result
+    simulations : fresh ones, from the posterior as proposal; 0: recycle only
+    target_ess : effective draws at which to stop; simulations is then a limit, and they come in
+        ten rounds, each from a proposal fitted to those before
+    defensive : share of them drawn from the prior, in [0, 1); a filter has its own
+    recycling : whether the posterior's own simulations count; without them, all draws are fresh
+        from a proposal that has not seen them, and errors are those of plain importance sampling
+    executor : any concurrent.futures.Executor; the result is the same without
+    progress : whether to show bars
+    checkpoint : a path, as for `importance` and `pseudo_marginal`
+
+    Returns
+    -------
+    a weighted Posterior; info holds the effective sample sizes of what was recycled and of what
+        is fresh, and Pareto's k
+
+    Raises
+    ------
+    ValueError : for a mechanism without density, when there is nothing to weigh, or nothing has
+        positive weight
+
+    Warns when k exceeds 0.7: then the weights rest on a few simulations, and the result is not
+    to be trusted; and when it is worth less than target_ess.
     """
     check_release(release), check_generator(rng)
     simulations = whole_number("simulations", simulations, 0)
-    if target_ess is not None and not 0 < target_ess < math.inf:
-        raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
-    if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(
-            f"{type(release.mechanism).__name__} has no density (log_prob), so nothing can be weighed: the neural posterior stands as it is"
-        )
-    if tuple(posterior.names) != tuple(model.prior.names):
-        raise ValueError(
-            f"the posterior is of {posterior.names}, but the model's parameters are {model.prior.names}"
-        )
+    _check(posterior, release, model, target_ess)
     options = dict(executor=executor, progress=progress, checkpoint=checkpoint)
     if hasattr(model, "step"):
         if simulations:
             raise ValueError(
-                "a StateSpace is filtered, not simulated: say how many effective draws you want (target_ess) instead of simulations"
+                "a StateSpace is filtered, not simulated: "
+                "say how many effective draws you want (target_ess) instead of simulations"
             )
         return _filtered(posterior, release, model, math.ceil(target_ess or 1000), rng, options)
     if target_ess is not None and not simulations:
         raise ValueError(
-            "target_ess needs to know how many simulations may be made for it: refine(..., target_ess=..., simulations=10_000)"
+            "target_ess needs to know how many simulations may be made for it: "
+            "refine(..., target_ess=..., simulations=10_000)"
         )
     recycled = recycle(posterior, model.prior) if recycling else None
     return _weighted(
         posterior, recycled, release, model, simulations, target_ess, defensive, rng, options
     )
+
+# %% ../../nbs/analyst/47_refine.ipynb #f036ba92
+def _check(posterior, release, model, target_ess) -> None:
+    "ValueError where an argument makes no sense."
+    if target_ess is not None and not 0 < target_ess < math.inf:
+        raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
+    if not hasattr(release.mechanism, "log_prob"):
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), "
+            "so nothing can be weighed: the neural posterior stands as it is"
+        )
+    if tuple(posterior.names) != tuple(model.prior.names):
+        raise ValueError(
+            f"the posterior is of {posterior.names}, "
+            f"but the model's parameters are {model.prior.names}"
+        )
 
 # %% ../../nbs/analyst/47_refine.ipynb #5efaac98
 def _weighted(
@@ -168,9 +211,8 @@ def _weighted(
         proposal = _as_proposal(posterior, release, model.prior, rng.spawn(1)[0])
         rounds = 1 if target_ess is None else min(10, simulations)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # of its own small sample; the pooled one is judged below
+            # of its own small sample; the pooled one is judged below
+            warnings.simplefilter("ignore")
             fresh = importance(
                 release,
                 model,
@@ -185,7 +227,8 @@ def _weighted(
     parts = [part for part in (recycled, fresh) if part is not None]
     if not parts:
         raise NoWeight(
-            "there is nothing to weigh: this posterior brings no simulations (or none of positive weight); ask for fresh ones, "
+            "there is nothing to weigh: this posterior brings no simulations "
+            "(or none of positive weight); ask for fresh ones, "
             "refine(..., simulations=10_000)"
         )
     made, failed = (fresh.info["simulations"], fresh.info["failed"]) if fresh else (0, 0)
@@ -200,13 +243,17 @@ def _weighted(
     )
     if failed > 0.01 * made:
         warn(
-            f"{failed:,} of {made:,} simulations were not finite, or could not have been released at all; they have weight zero"
+            f"{failed:,} of {made:,} simulations were not finite, "
+            "or could not have been released at all; they have weight zero"
         )
     return _judged(pool(parts, info), target_ess)
 
-
+# %% ../../nbs/analyst/47_refine.ipynb #b8816d5d
 def _filtered(posterior, release, model, target_ess, rng, options) -> Posterior:
-    "By a particle filter's estimates of the likelihood, the search for the posterior beginning at the one given."
+    """By a particle filter's estimates of the likelihood.
+
+    The search for the posterior begins at the one given.
+    """
     proposal = _as_proposal(posterior, release, model.prior, rng.spawn(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below
@@ -222,17 +269,22 @@ def _filtered(posterior, release, model, target_ess, rng, options) -> Posterior:
     )
     return _judged(replace(found, info=found.info | info), target_ess)
 
-
+# %% ../../nbs/analyst/47_refine.ipynb #98358f91
 def _judged(result: Posterior, target_ess) -> Posterior:
-    "The result with Pareto's k in its info, and a warning where it is not to be trusted or falls short."
+    """The result with Pareto's k in its info.
+
+    And a warning where it is not to be trusted or falls short.
+    """
     k = float(result.pareto_k)
     if k > 0.7:
         warn(
-            f"Pareto k is {k:.2f}, above 0.7, with an effective sample size of {result.ess:.0f}: the weights rest on a few "
-            "simulations, and the result is not to be trusted; ask for more simulations, or for a better fit"
+            f"Pareto k is {k:.2f}, above 0.7, with an effective sample size of {result.ess:.0f}: "
+            "the weights rest on a few simulations, and the result is not to be trusted; "
+            "ask for more simulations, or for a better fit"
         )
     elif target_ess is not None and result.ess < target_ess:
         warn(
-            f"the result is worth {result.ess:.0f} draws, not {target_ess:.0f}; allow more simulations"
+            f"the result is worth {result.ess:.0f} draws, not {target_ess:.0f}; "
+            "allow more simulations"
         )
     return replace(result, info=result.info | dict(pareto_k=k))

@@ -10,13 +10,14 @@ import math
 import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import linalg, stats
 
 from .baselines import taken_for_s
 from .estimator import Estimator, simulate_query, usable
-from .flows import Ensemble, as_shape, fit
+from .flows import Ensemble, Shape, as_shape, fit
 from .pairs import Simulations, log_prior
 from .training import Training
 from ..mechanisms import Release
@@ -29,7 +30,15 @@ from ..running import check_generator
 # %% ../../nbs/analyst/48_rnpe.ipynb #0e70e7bb
 @dataclass(frozen=True, eq=False)
 class Support:
-    """Where summaries (w,) can lie: free columns v (k,) between low and high, on a grid of this step (0: real numbers); s = constant + v @ matrix."""
+    """Where summaries (w,) can lie: s = constant + v @ matrix, of free columns v (k,).
+
+    Parameters
+    ----------
+    free : positions (k,) of the free columns
+    constant, matrix : arrays (w,) and (k, w)
+    low, high : arrays (k,), bounds of v
+    step : of the grid on which values lie; 0: real numbers
+    """
 
     free: np.ndarray
     constant: np.ndarray
@@ -38,39 +47,56 @@ class Support:
     high: np.ndarray
     step: float = 0.0
 
-    def jitter(self, s, rng) -> np.ndarray:
+    def jitter(self, s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "The free columns v (n, k) of summaries s (n, w), dequantised."
         v = s[:, self.free]
         return v + self.step * (rng.random(v.shape) - 0.5) if self.step else v
 
-    def values(self, v) -> np.ndarray:
+    def values(self, v: np.ndarray) -> np.ndarray:
         "The summaries s (n, w) at v (n, k), on the grid."
         v = self.step * np.rint(v / self.step) if self.step else v
         return self.constant + v @ self.matrix
 
-    def inside(self, v) -> np.ndarray:
+    def inside(self, v: np.ndarray) -> np.ndarray:
         "Whether each of v (n, k) is among what was simulated."
         return ((v >= self.low - self.step / 2) & (v <= self.high + self.step / 2)).all(axis=1)
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #8be035c1
 def fit_support(s: np.ndarray, step: float = 0.0) -> Support:
-    "The Support of simulated summaries s (n, w); ValueError where all are constant."
+    """The Support of simulated summaries s (n, w).
+
+    Parameters
+    ----------
+    s : array (n, w)
+    step : of the grid on which values lie; 0: real numbers
+
+    Raises
+    ------
+    ValueError : where all are constant
+    """
     sd = s.std(axis=0)
     if not (sd > 0).any():
         raise ValueError("all simulations gave the same summaries: nothing can be learnt from them")
-    _, r, order = linalg.qr(
-        (s - s.mean(axis=0)) / np.where(sd > 0, sd, 1.0), mode="economic", pivoting=True
-    )
+    standard = (s - s.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
+    _, r, order = linalg.qr(standard, mode="economic", pivoting=True)
     size = np.abs(np.diag(r))
     free = np.sort(order[: int((size > 1e-6 * size[0]).sum())])
-    rest, *_ = np.linalg.lstsq(np.column_stack([np.ones(len(s)), s[:, free]]), s, rcond=None)
+    v = s[:, free]
+    rest, *_ = np.linalg.lstsq(np.column_stack([np.ones(len(s)), v]), s, rcond=None)
     rest[:, free] = np.vstack([np.zeros(len(free)), np.eye(len(free))])  # exactly
-    return Support(free, rest[0], rest[1:], s[:, free].min(axis=0), s[:, free].max(axis=0), step)
+    return Support(free, rest[0], rest[1:], v.min(axis=0), v.max(axis=0), step)
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #82be557d
 @dataclass(frozen=True, eq=False)
 class SpikeSlab:
-    """Each summary is right up to a normal `spike`, or, with chance `share`, wrong by a Cauchy `slab`; in units of scale (r,).
+    """Each summary is right up to a normal `spike`, or wrong by a Cauchy `slab`.
+
+    Parameters
+    ----------
+    scale : array (r,), the unit of each summary
+    spike : standard deviation of the normal, in these units
+    slab : scale of the Cauchy distribution, in these units
+    share : the chance of being wrong
 
     Source: Ward et al. (2022), section 3.2, eq. (5), with their constants.
     """
@@ -81,17 +107,17 @@ class SpikeSlab:
     share: float = 0.5
 
     def _parts(self, y, s):
+        "Log densities (..., r) of being right, and of being wrong."
         e = (y - s[..., : len(y)]) / self.scale
-        return (
-            np.log1p(-self.share) + stats.norm.logpdf(e, scale=self.spike) - np.log(self.scale),
-            np.log(self.share) + stats.cauchy.logpdf(e, scale=self.slab) - np.log(self.scale),
-        )
+        right = np.log1p(-self.share) + stats.norm.logpdf(e, scale=self.spike)
+        wrong = np.log(self.share) + stats.cauchy.logpdf(e, scale=self.slab)
+        return right - np.log(self.scale), wrong - np.log(self.scale)
 
-    def log_prob(self, y, s) -> np.ndarray:
+    def log_prob(self, y: np.ndarray, s: np.ndarray) -> np.ndarray:
         "Log density (...) of the observation y (r,) given summaries s (..., w), w >= r."
         return np.logaddexp(*self._parts(y, s)).sum(-1)
 
-    def doubt(self, y, s) -> np.ndarray:
+    def doubt(self, y: np.ndarray, s: np.ndarray) -> np.ndarray:
         "The chance (..., r) that each value is wrong, given summaries s (..., w)."
         spike, slab = self._parts(y, s)
         return np.exp(slab - np.logaddexp(spike, slab))
@@ -102,15 +128,10 @@ def _simulate(
 ) -> Simulations:
     "Draws of the prior with their query values, and no noise."
     theta = model.prior.sample(simulations, rng)
-    s, z = (
-        simulate_query(query, model, theta, rng, executor, progress, dim=dim),
-        model.prior.to_unconstrained(theta),
-    )
-    sims = usable(
-        Simulations(
-            z, s, log_prior(model.prior, z), log_prior(model.prior, z), np.zeros(simulations)
-        )
-    )
+    s = simulate_query(query, model, theta, rng, executor, progress, dim=dim)
+    z = model.prior.to_unconstrained(theta)
+    log_p = log_prior(model.prior, z)
+    sims = usable(Simulations(z, s, log_p, log_p, np.zeros(simulations)))
     return sims.take(~np.isnan(sims.s).any(axis=1))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #a8db2d8c
@@ -142,12 +163,12 @@ def _train(
     return Ensemble(tuple(found[0])), Ensemble(tuple(found[1]))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #830e9d6d
-WALKERS = 200
+WALKERS = 200  # at least, and four for each column
 
 
 def denoise(
-    y,
-    error,
+    y: np.ndarray,
+    error: Any,
     support: Support,
     marginal: Ensemble,
     s: np.ndarray,
@@ -157,9 +178,25 @@ def denoise(
     warmup: int = 300,
     thin: int = 10,
 ) -> tuple[np.ndarray, list[float], list[float]]:
-    """Draws v (draws, k) of the clean summaries' free columns given y (r,), with R-hat and effective size of each column.
+    """Draws v (draws, k) of the clean summaries' free columns given the observation.
 
-    error: has log_prob(y, s (n, w)). s (N, w): simulated summaries to begin from. Raises ValueError where too few of them can have given y.
+    Parameters
+    ----------
+    y : array (r,), the observation
+    error : has log_prob(y, s (n, w))
+    support, marginal : where summaries lie, and p(v)
+    s : array (N, w), simulated summaries to begin from
+    draws : of all walkers together
+    rng : the same gives the same draws
+    warmup, thin : steps of the walkers before the first draw, and from one to the next
+
+    Returns
+    -------
+    the draws; R-hat, and effective size, of each column
+
+    Raises
+    ------
+    ValueError : where too few of the simulated summaries can have given y
     """
     import arviz
     import emcee
@@ -174,33 +211,41 @@ def denoise(
         return result
 
     log_p = error.log_prob(y, support.values(begin))
-    usable, walkers = np.flatnonzero(log_p > -np.inf), max(WALKERS, 4 * begin.shape[1])
-    if len(usable) < walkers:
-        raise ValueError(
-            f"only {len(usable)} of {len(s):,} simulations could have been released as this, where {walkers} walkers must begin: "
-            "ask for more simulations"
-        )
-    chosen = usable[np.argsort(-(log_p[usable] + rng.gumbel(size=len(usable))))[:walkers]]
+    begin = _beginnings(begin, log_p, max(WALKERS, 4 * begin.shape[1]), rng)
+    walkers, k = begin.shape
     moves = [
         (emcee.moves.DEMove(), 0.8),
         (emcee.moves.DEMove(gamma0=1.0), 0.1),
         (emcee.moves.StretchMove(), 0.1),
     ]
-    sampler = emcee.EnsembleSampler(
-        walkers, begin.shape[1], log_target, moves=moves, vectorize=True
-    )
-    state = emcee.State(
-        begin[chosen], random_state=np.random.RandomState(rng.integers(2**32)).get_state()
-    )
+    sampler = emcee.EnsembleSampler(walkers, k, log_target, moves=moves, vectorize=True)
+    state = emcee.State(begin, random_state=np.random.RandomState(rng.integers(2**32)).get_state())
     sampler.run_mcmc(state, warmup + thin * math.ceil(max(draws / walkers, 4)))
     chains = sampler.get_chain(discard=warmup, thin=thin)  # (steps, walkers, k)
-    of = lambda f: [float(f(chains[:, :, j].T)) for j in range(chains.shape[2])]
-    return chains.reshape(-1, chains.shape[2])[-draws:], of(arviz.rhat), of(arviz.ess)
+    mixed = [float(arviz.rhat(chains[:, :, j].T)) for j in range(k)]
+    ess = [float(arviz.ess(chains[:, :, j].T)) for j in range(k)]
+    return chains.reshape(-1, k)[-draws:], mixed, ess
+
+
+def _beginnings(v, log_p, walkers: int, rng) -> np.ndarray:
+    "So many of v (n, k), drawn with weights without replacement."
+    possible = np.flatnonzero(log_p > -np.inf)
+    if len(possible) < walkers:
+        raise ValueError(
+            f"only {len(possible)} of {len(v):,} simulations could have been released as this, "
+            f"where {walkers} walkers must begin: ask for more simulations"
+        )
+    return v[possible[np.argsort(-(log_p[possible] + rng.gumbel(size=len(possible))))[:walkers]]]
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #54013ea8
 @dataclass(frozen=True, eq=False, repr=False)
 class DenoisedPosterior(Posterior):
-    "Draws by RNPE, and the clean summaries (n, w) from which each was drawn."
+    """Draws by RNPE, with the clean summaries from which each was drawn.
+
+    Parameters
+    ----------
+    summaries : array (n, w)
+    """
 
     summaries: np.ndarray | None = field(default=None, kw_only=True)
 
@@ -210,7 +255,8 @@ def _error(error, release: Release, s) -> tuple[object, np.ndarray]:
     if error == "mechanism":
         if not hasattr(release.mechanism, "log_prob"):
             raise ValueError(
-                f"{type(release.mechanism).__name__} has no log_prob, so it cannot be the error model; use error='spike_slab'"
+                f"{type(release.mechanism).__name__} has no log_prob, "
+                "so it cannot be the error model; use error='spike_slab'"
             )
         return release.mechanism, release.s_dp
     if error == "spike_slab":
@@ -225,7 +271,16 @@ def _error(error, release: Release, s) -> tuple[object, np.ndarray]:
 # %% ../../nbs/analyst/48_rnpe.ipynb #07e0214e
 @dataclass(frozen=True, eq=False)
 class NoiseFree:
-    "What simulations without noise teach: q(θ | s) and p(s), in unconstrained parameters and free summaries; s (N, w): the simulations."
+    """What simulations without noise teach: q(θ | s) and p(s).
+
+    Parameters are unconstrained, summaries free.
+
+    Parameters
+    ----------
+    prior, support : of parameters, and of summaries
+    given, marginal : q(z | v) and p(v), an ensemble each
+    s : array (N, w), the simulated summaries
+    """
 
     prior: Prior
     support: Support
@@ -238,12 +293,12 @@ class NoiseFree:
         release: Release,
         *,
         rng: np.random.Generator,
-        error="mechanism",
+        error: Any = "mechanism",
         draws: int = 10_000,
         warmup: int = 300,
         thin: int = 10,
     ) -> DenoisedPosterior:
-        "The posterior given a release of the same query; arguments and errors as `rnpe` and `denoise`."
+        "The posterior given a release of the same query; arguments as in `rnpe` and `denoise`."
         chosen, y = _error(error, release, self.s)
         v, rhat, ess = denoise(
             y, chosen, self.support, self.marginal, self.s, draws, rng, warmup=warmup, thin=thin
@@ -261,27 +316,21 @@ class NoiseFree:
             info["doubt"] = chosen.doubt(y, s).mean(axis=0).tolist()
         if max(rhat) > 1.2:
             warnings.warn(
-                f"R-hat of the denoised summaries is {max(rhat):.2f}: the walkers have not mixed; the error model may have many modes, "
-                "or give a longer warmup and thin",
+                f"R-hat of the denoised summaries is {max(rhat):.2f}: the walkers have not mixed; "
+                "the error model may have many modes, or give a longer warmup and thin",
                 stacklevel=2,
             )
 
-        def density(theta):
-            return np.array(
-                [
-                    np.logaddexp.reduce(estimator.log_prob(np.tile(t, (len(v), 1)), v))
-                    for t in np.asarray(theta, float)
-                ]
-            ) - math.log(len(v))
+        def log_mean(t):
+            terms = estimator.log_prob(np.tile(t, (len(v), 1)), v)
+            return np.logaddexp.reduce(terms)
 
-        return DenoisedPosterior(
-            estimator.sample(len(v), v, rng),
-            None,
-            self.prior.names,
-            info,
-            density=density,
-            summaries=s,
-        )
+        def density(theta):
+            sums = [log_mean(t) for t in np.asarray(theta, float)]
+            return np.array(sums) - math.log(len(v))
+
+        theta = estimator.sample(len(v), v, rng)
+        return DenoisedPosterior(theta, None, self.prior.names, info, density=density, summaries=s)
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #e1da1b4a
 def noise_free(
@@ -290,30 +339,38 @@ def noise_free(
     *,
     rng: np.random.Generator,
     simulations: int = 10_000,
-    flow="fast",
+    flow: str | Shape = "fast",
     training: Training = Training(),
     device: str = "cpu",
     executor: Executor | None = None,
     progress: bool = True,
     dim: int | None = None,
 ) -> NoiseFree:
-    """Fit q(θ | s) and p(s) to simulations without noise, once for all releases of a query: `NoiseFree.posterior` answers for each.
+    """Fit q(θ | s) and p(s) to simulations without noise, once for all releases of a query.
 
-    query: with its step where values lie on a grid. dim: the width that its values should have, if known. The rest as in `rnpe`.
+    `NoiseFree.posterior` answers for each.
+
+    Parameters
+    ----------
+    query : with its step where values lie on a grid
+    model : prior and simulator
+    rng, simulations, flow, training, device, executor, progress : as in `rnpe`
+    dim : the width that the query's values should have, if known
+
+    Raises
+    ------
+    ValueError : as `rnpe`
     """
     whole_number("simulations", simulations, 500)
     if not 1 <= training.members <= training.folds or training.folds < 2:
         raise ValueError(
-            f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}"
+            "training needs at least two folds and between 1 and folds members, "
+            f"not {training.folds} and {training.members}"
         )
     sims = _simulate(query, model, simulations, dim, rng, executor, progress)
     support = fit_support(sims.s, query.step or 0.0)
-    return NoiseFree(
-        model.prior,
-        support,
-        *_train(sims, support, rng, training, as_shape(flow), device, progress),
-        sims.s,
-    )
+    given, marginal = _train(sims, support, rng, training, as_shape(flow), device, progress)
+    return NoiseFree(model.prior, support, given, marginal, sims.s)
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #be6ac7fb
 def rnpe(
@@ -323,8 +380,8 @@ def rnpe(
     rng: np.random.Generator,
     simulations: int = 10_000,
     draws: int = 10_000,
-    error="mechanism",
-    flow="fast",
+    error: Any = "mechanism",
+    flow: str | Shape = "fast",
     training: Training = Training(),
     warmup: int = 300,
     thin: int = 10,
@@ -332,14 +389,38 @@ def rnpe(
     executor: Executor | None = None,
     progress: bool = True,
 ) -> DenoisedPosterior:
-    """The posterior given a release, by denoising it first and asking a neural posterior of clean summaries (RNPE).
+    """The posterior given a release, by denoising it first (RNPE).
 
-    simulations: from the prior, without noise. error: "mechanism", its own density; "spike_slab", the authors' default, which does not
-    know the noise; or an object with log_prob(y, s (n, w)). flow: "fast", "paper", or a flows.Shape. training: final_steps and members for
-    each of the two ensembles. warmup, thin: steps of the walkers. draws: of the result. info holds R-hat and effective size of the
-    denoised summaries, near (the simulations' worth that resembles the release), and, for the spike and slab, the doubt about each value.
-    Its log_prob costs `draws` evaluations of the flow for each row. Raises ValueError for input that makes no sense, or where too few
-    simulations could have been released. Source: Ward et al. (2022), Algorithm 1.
+    A neural posterior of clean summaries is then asked.
+
+    Parameters
+    ----------
+    release : what was published, by which query and mechanism
+    model : prior and simulator
+    rng : the same gives the same result, bit for bit on one machine
+    simulations : from the prior, without noise
+    draws : of the result
+    error : "mechanism", its own density; "spike_slab", the authors' default, which does not know
+        the noise; or an object with log_prob(y, s (n, w))
+    flow : "fast", "paper", or a flows.Shape
+    training : final_steps and members for each of the two ensembles
+    warmup, thin : steps of the walkers before the first draw, and from one to the next
+    device : torch's
+    executor : any concurrent.futures.Executor; the result is the same without
+    progress : whether to show bars
+
+    Returns
+    -------
+    DenoisedPosterior : info holds R-hat and effective size of the denoised summaries, near (the
+        simulations' worth that resembles the release), and, for the spike and slab, the doubt
+        about each value. Its log_prob costs `draws` evaluations of the flow for each row
+
+    Raises
+    ------
+    ValueError : for input that makes no sense, or where too few simulations could have been
+        released
+
+    Source: Ward et al. (2022), Algorithm 1.
     """
     check_release(release), check_generator(rng)
     draws = whole_number("draws", draws)

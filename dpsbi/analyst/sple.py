@@ -10,6 +10,7 @@ import math
 import warnings
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import numpy as np
 from scipy import optimize, special
@@ -41,7 +42,7 @@ from ..privacy import whole_number
 from ..running import Checkpoint, seed_state, warn
 
 # %% ../../nbs/analyst/46_sple.ipynb #f619960e
-INFLATE = 1.5
+INFLATE = 1.5  # of the mixture's width: simulations are needed around the posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,7 @@ class Proposal(StudentMixture):
 
 
 def _propose(draws, rng) -> Proposal:
+    "An inflated mixture around draws (n, free)."
     mixture = fit_proposal(draws, np.full(len(draws), 0.0), 1e-8 * np.diag(draws.var(0)), rng)
     return Proposal(mixture.weights, mixture.means, INFLATE * mixture.factors)
 
@@ -66,14 +68,16 @@ class _Likelihoods(NeuralRounds):
         "Continue from a checkpoint's arrays."
         for name in ("z", "s", "log_eta"):
             getattr(self, name).extend(arrays[name])
-        self.proposals.extend(
-            Proposal(*(arrays[f"{r}:{name}"] for name in ("weights", "means", "factors")))
-            for r in range(len(self.z) - 1)
-        )
+        for r in range(len(self.z) - 1):
+            parts = [arrays[f"{r}:{name}"] for name in ("weights", "means", "factors")]
+            self.proposals.append(Proposal(*parts))
 
 # %% ../../nbs/analyst/46_sple.ipynb #90c07a93
 class _Box:
-    "The first round's proposal, as far as the likelihood is concerned: uniform on the box of what was simulated."
+    """The first round's proposal, as far as the likelihood is concerned.
+
+    Uniform on the box of what was simulated.
+    """
 
     def __init__(self, low, high):
         self.low, self.high, self.level = low, high, -float(np.log(high - low).sum())
@@ -94,9 +98,8 @@ def _region(run: NeuralRounds, how: Fit, rng) -> Region:
     newest = run.proposals[-1]
     z = newest.sample(4000, rng)
     low, middle, high = np.quantile(z, [0.16, 0.5, 0.84], axis=0)
-    return Region(
-        newest, float(np.quantile(newest.log_prob(z), how.alpha)), middle, (high - low) / 2
-    )
+    level = float(np.quantile(newest.log_prob(z), how.alpha))
+    return Region(newest, level, middle, (high - low) / 2)
 
 # %% ../../nbs/analyst/46_sple.ipynb #ba575143
 def sple(
@@ -108,47 +111,70 @@ def sple(
     simulations: int = 1000,
     noise_draws: int = 8,
     noise: str = "sobol",
-    flow="fast",
-    form="local",
+    flow: str | Shape = "fast",
+    form: str | Fit = "local",
     training: Training = Training(steps=0, final_steps=200, members=2),
     defensive: float = 0.1,
     draws: int = 10_000,
     device: str = "cpu",
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: str | Path | None = None,
 ) -> "LikelihoodPosterior":
-    """A neural likelihood of a privatised query, by rounds of simulation that move to the release (SPLE), and its posterior by MCMC.
+    """A neural likelihood of a privatised query, by rounds that move to the release (SPLE).
 
-    rounds × simulations calls of the simulator. noise_draws, noise: of each simulation in each pool, as in `rqmc.noise_draws`. flow:
-    "fast", "paper", or a flows.Shape. form: "local", "paper" (no tilt, no regression layer), or a Fit. training: as in `sppe`; steps=0
-    uses the regression layer alone between rounds. defensive: share of each round from the prior. draws: of the result. checkpoint: a
-    path; a killed run resumes from its last round to the same result. Returns a LikelihoodPosterior: .log_prob (normalised by importance
-    sampling), .likelihood, .maximum_likelihood(), .simulations with exact weights (where the mechanism has a density; the method itself
-    needs none); info holds R-hat, ESS, log_evidence. Raises ValueError for input that makes no sense, or where all simulations fail.
-    A density of many values is hard to learn: with twenty, `sppe` has been seen to be much nearer to the exact posterior.
+    And its posterior, by MCMC. It costs rounds × simulations calls of the simulator. A density
+    of many values is hard to learn: with twenty, `sppe` has been seen to be much nearer to the
+    exact posterior.
+
+    Parameters
+    ----------
+    release : what was published, by which query and mechanism
+    model : prior and simulator
+    rng : the same gives the same result, bit for bit on one machine
+    rounds : of simulation
+    simulations : in each round
+    noise_draws, noise : of each simulation in each pool, as in `rqmc.noise_draws`
+    flow : "fast", "paper", or a flows.Shape
+    form : "local", "paper" (no tilt, no regression layer), or a Fit
+    training : as in `sppe`; steps=0 uses the regression layer alone between rounds
+    defensive : share of each round from the prior
+    draws : of the result
+    device : torch's
+    executor : any concurrent.futures.Executor; the result is the same without
+    progress : whether to show bars
+    checkpoint : a path; a killed run resumes from its last round to the same result
+
+    Returns
+    -------
+    LikelihoodPosterior : .log_prob (normalised by importance sampling), .likelihood,
+        .maximum_likelihood(), .simulations with exact weights (where the mechanism has a
+        density; the method itself needs none); info holds R-hat, ESS, log_evidence
+
+    Raises
+    ------
+    ValueError : for input that makes no sense, or where all simulations fail
+
     Source: SPPE/SPLE, Algorithm 2.
     """
     check_release(release)
     how, shape = _check(rounds, simulations, noise_draws, form, defensive, draws, training, flow)
     seed = seed_state(rng)  # before anything is spawned: a run may be given more rounds later
     run, children = _Likelihoods(model.prior, simulations, defensive), rng.spawn(rounds + 1)
-    saved = Checkpoint(
-        checkpoint,
-        dict(
-            method="sple",
-            s_dp=release.s_dp.tolist(),
-            mechanism=release.mechanism,
-            prior=about_prior(model.prior),
-            simulations=simulations,
-            noise=[noise_draws, noise],
-            flow=asdict(shape),
-            form=asdict(how),
-            training=asdict(training),
-            defensive=defensive,
-            seed=seed,
-        ),
+    about = dict(
+        method="sple",
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        prior=about_prior(model.prior),
+        simulations=simulations,
+        noise=[noise_draws, noise],
+        flow=asdict(shape),
+        form=asdict(how),
+        training=asdict(training),
+        defensive=defensive,
+        seed=seed,
     )
+    saved = Checkpoint(checkpoint, about)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
     options = dict(
         how=how, training=training, flow=shape, draws=noise_draws, kind=noise, device=device
@@ -166,41 +192,49 @@ def sple(
                 run.proposals.append(_next_proposal(release, run, child, options))
             z = run.propose(child)
             s, log_eta = _simulate(release, model, z, child, executor)
-            run.z.append(z), run.s.append(s), run.log_eta.append(log_eta)
+            run.z.append(z)
+            run.s.append(s)
+            run.log_eta.append(log_eta)
             saved.save(**run.arrays())
             bar.update(simulations)
     return _finish(release, run, children[rounds], draws, options, progress)
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-0
 def _simulate(release, model, z, rng, executor) -> tuple[np.ndarray, np.ndarray]:
-    "Query values (n, w) and log η (n,) at z; without a density of the mechanism log η is -inf: those simulations have no exact weight."
+    """Query values (n, w) and log η (n,) at z.
+
+    Without a density of the mechanism log η is -inf: those simulations have no exact weight.
+    """
     theta = model.prior.from_unconstrained(z)
     if hasattr(release.mechanism, "log_prob"):
         return simulate(release, model, theta, rng=rng, executor=executor, progress=False)
-    return simulate_query(release.query, model, theta, rng, executor, False), np.full(
-        len(theta), -np.inf
-    )
+    s = simulate_query(release.query, model, theta, rng, executor, False)
+    return s, np.full(len(theta), -np.inf)
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-1
 def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
+    "The likelihood by all rounds so far, and the z (n, free) of the simulations that are finite."
     sims = usable(run.simulations())
     kept = ~np.isnan(sims.s).any(axis=1)
     region, z = _region(run, options["how"], rng), sims.z[kept]
-    if region.inside(z).sum() < 100:
+    count = region.inside(z).sum()
+    if count < 100:
         raise ValueError(
-            f"only {region.inside(z).sum()} simulations lie where the likelihood is to be learnt: ask for more per round"
+            f"only {count} simulations lie where the likelihood is to be learnt: "
+            "ask for more per round"
         )
     fitted = fit_likelihood(release, run.prior, z, sims.s[kept], region, rng=rng, **options, **more)
-    return weighed(fitted, sims, grid_step(release.mechanism)) if options[
-        "how"
-    ].weigh else fitted, z
+    if options["how"].weigh:
+        fitted = weighed(fitted, sims, grid_step(release.mechanism))
+    return fitted, z
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-2
 @on_one_thread
 def _next_proposal(release, run: NeuralRounds, rng, options) -> Proposal:
-    steps = (
-        options["training"].steps if options["how"].layer else max(60, options["training"].steps)
-    )
+    "A mixture around a short chain of the likelihood so far."
+    steps = options["training"].steps
+    if not options["how"].layer:
+        steps = max(60, steps)
     likelihood, z = _fit(release, run, rng, options, steps=steps, progress=False)
     chains = sample_chains(likelihood, 1000, 100, 5, 30, rng)
     return _propose(chains.reshape(-1, z.shape[1]), rng)
@@ -209,6 +243,7 @@ def _next_proposal(release, run: NeuralRounds, rng, options) -> Proposal:
 def _check(
     rounds, simulations, noise_draws, form, defensive, draws, training, flow
 ) -> tuple[Fit, Shape]:
+    "The Fit and the Shape; ValueError where an argument makes no sense."
     for name, value, least in (
         ("rounds", rounds, 1),
         ("simulations", simulations, 200),
@@ -222,87 +257,101 @@ def _check(
         raise ValueError(f"defensive must lie in [0, 1), not {defensive}")
     if not 1 <= training.members <= training.folds or training.folds < 2:
         raise ValueError(
-            f"training needs at least two folds and between 1 and folds members, not {training.folds} and {training.members}"
+            "training needs at least two folds and between 1 and folds members, "
+            f"not {training.folds} and {training.members}"
         )
     return form if isinstance(form, Fit) else FITS[form], as_shape(flow)
 
 # %% ../../nbs/analyst/46_sple.ipynb #3e8e73c9
 @dataclass(frozen=True, eq=False, repr=False)
 class LikelihoodPosterior(NeuralPosterior):
-    "Draws from prior × neural likelihood, with the likelihood, and the simulations that trained it with their exact weights."
+    """Draws from prior × neural likelihood, with the likelihood.
+
+    And with the simulations that trained it and their exact weights.
+
+    Parameters
+    ----------
+    likelihood : the Likelihood of the release
+    """
 
     likelihood: Likelihood | None = field(default=None, kw_only=True)
 
     def maximum_likelihood(self, starts: int = 3) -> np.ndarray:
-        """The maximum likelihood estimate theta (d,) by the neural likelihood, from several starts.
+        """The maximum likelihood estimate theta (d,) by the neural likelihood.
 
-        Warns where it lies at the border of the region in which the likelihood was learnt. Source: SPPE/SPLE, section 3.1.
+        Warns where it lies at the border of the region in which the likelihood was learnt.
+
+        Parameters
+        ----------
+        starts : the climb begins from so many of the best draws
+
+        Source: SPPE/SPLE, section 3.1.
         """
         likelihood, prior = self.likelihood, self.likelihood.prior
         z = prior.to_unconstrained(self.theta[:: max(1, len(self) // 2000)])
         best = z[np.argsort(-likelihood.log_z(z))[:200]]
-        cost = lambda y: float(min(-likelihood.log_z(y[None])[0], 1e300))
+        options = dict(xatol=1e-5, fatol=1e-7, maxiter=400 * z.shape[1])
+
+        def cost(y):
+            return float(min(-likelihood.log_z(y[None])[0], 1e300))
+
         found = [
-            optimize.minimize(
-                cost,
-                start,
-                method="Nelder-Mead",
-                options=dict(xatol=1e-5, fatol=1e-7, maxiter=400 * z.shape[1]),
-            )
+            optimize.minimize(cost, start, method="Nelder-Mead", options=options)
             for start in best[:: max(1, len(best) // starts)][:starts]
         ]
         top = min(found, key=lambda f: f.fun).x
         if likelihood.region.proposal.log_prob(top[None])[0] < likelihood.region.level + 0.1:
             warnings.warn(
-                "the maximum lies at the border of where the likelihood was learnt: the likelihood may go on rising beyond it",
+                "the maximum lies at the border of where the likelihood was learnt: "
+                "the likelihood may go on rising beyond it",
                 stacklevel=2,
             )
         return prior.from_unconstrained(top[None])[0]
 
 # %% ../../nbs/analyst/46_sple.ipynb #00a24626
 def _warn_if_far(release, sims: Simulations, rng) -> None:
-    "A warning where s_dp lies far outside of what was released in simulation: the likelihood there is an extrapolation."
+    """A warning where s_dp lies far outside of what was released in simulation.
+
+    The likelihood there is an extrapolation.
+    """
     x = release.mechanism.sample(sims.s[~np.isnan(sims.s).any(axis=1)], rng)
     low, high = x.min(axis=0), x.max(axis=0)
     if ((release.s_dp < low - (high - low)) | (release.s_dp > high + (high - low))).any():
         warnings.warn(
-            "the release lies far outside of all simulated releases: its likelihood is an extrapolation; more rounds may reach it, "
+            "the release lies far outside of all simulated releases: "
+            "its likelihood is an extrapolation; more rounds may reach it, "
             "or the model cannot explain it",
             stacklevel=4,
         )
 
+# %% ../../nbs/analyst/46_sple.ipynb #eaadf4ce
+def _mixed(chains) -> tuple[np.ndarray, list[float]]:
+    "R-hat and effective size of each coordinate; a warning where the walkers have not mixed."
+    import arviz
 
+    mixed, ess = rhat(chains), [math.nan] * chains.shape[2]
+    if chains.shape[1] > 3:
+        ess = [float(arviz.ess(chains[:, :, j])) for j in range(chains.shape[2])]
+    if chains.shape[1] >= 20 and mixed.max() > MIXED:  # shorter chains cannot tell
+        warn(
+            f"R-hat is {mixed.max():.3f}, above {MIXED}: the walkers have not mixed, "
+            "and the fitted likelihood is not to be trusted; ask for more simulations "
+            "per round, or use sppe"
+        )
+    return mixed, ess
+
+# %% ../../nbs/analyst/46_sple.ipynb #ff412a79
 @on_one_thread
 def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     "The final ensemble, its draws and its evidence."
-    import arviz
-
     training, prior = options["training"], run.prior
-    likelihood, z = _fit(
-        release,
-        run,
-        rng,
-        options,
-        steps=training.final_steps,
-        members=training.members,
-        progress=progress,
-    )
+    how = dict(steps=training.final_steps, members=training.members, progress=progress)
+    likelihood, z = _fit(release, run, rng, options, **how)
     walkers = min(200, max(20 * z.shape[1], draws // 20 // 2 * 2))
-    chains, (_, log_w) = (
-        sample_chains(likelihood, draws, walkers, 10, 50, rng),
-        weighted_draws(likelihood, 4000, rng),
-    )
+    chains = sample_chains(likelihood, draws, walkers, 10, 50, rng)
+    _, log_w = weighted_draws(likelihood, 4000, rng)
     log_evidence, sims = float(special.logsumexp(log_w) - math.log(len(log_w))), run.simulations()
-    mixed = rhat(chains)
-    ess = [
-        float(arviz.ess(chains[:, :, j])) if chains.shape[1] > 3 else math.nan
-        for j in range(z.shape[1])
-    ]
-    if chains.shape[1] >= 20 and mixed.max() > MIXED:  # shorter chains cannot tell
-        warn(
-            f"R-hat is {mixed.max():.3f}, above {MIXED}: the walkers have not mixed, and the fitted likelihood is not to be trusted; ask for more simulations "
-            "per round, or use sppe"
-        )
+    mixed, ess = _mixed(chains)
     log_w = exact_weights(release, sims)
     _warn_if_far(release, sims, rng)
     info = dict(

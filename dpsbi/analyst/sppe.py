@@ -9,13 +9,14 @@ __all__ = ['Proposal', 'truncated', 'NeuralRounds', 'sppe']
 import math
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import numpy as np
 from scipy import special
 from tqdm import tqdm
 
 from .estimator import Estimator, NeuralPosterior, check_fit, usable
-from .flows import ConditionalFlow, Ensemble, on_one_thread
+from .flows import ConditionalFlow, Ensemble, Shape, on_one_thread
 from .pairs import Simulations, log_prior, temper
 from .training import ENOUGH, Training, exact_weights, train
 from ..mechanisms import Release
@@ -27,8 +28,20 @@ from ..running import Checkpoint, seed_state
 # %% ../../nbs/analyst/44_sppe.ipynb #fb009a02
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """What a round draws its parameters from, in unconstrained space: a flow at the release, inflated; or, where floor is finite,
-    the prior inside the region where the flow's log density exceeds it, which holds exp(log_mass) of the prior."""
+    """What a round draws its parameters from, in unconstrained space.
+
+    A flow at the release, inflated. Or, where floor is finite, the prior inside the region where
+    the flow's log density exceeds it.
+
+    Parameters
+    ----------
+    prior : of the parameters
+    flow : a conditional density of unconstrained parameters
+    s_dp : array (r,), the release
+    inflate : standard deviation of the noise that the flow maps
+    floor : of the flow's log density, for the truncated prior; -inf: the flow itself
+    log_mass : log of the share of the prior that the region holds
+    """
 
     prior: Prior
     flow: ConditionalFlow
@@ -41,10 +54,8 @@ class Proposal:
         "n draws (n, free)."
         if self.floor == -math.inf:
             return self.flow.sample(n, self.s_dp, rng, self.inflate)
-        blocks, block = (
-            [np.empty((0, self.prior.free))],
-            min(10**6, math.ceil(1.2 * n * math.exp(-self.log_mass)) + 100),
-        )
+        blocks = [np.empty((0, self.prior.free))]
+        block = min(10**6, math.ceil(1.2 * n * math.exp(-self.log_mass)) + 100)
         while sum(map(len, blocks)) < n:
             z = self.prior.to_unconstrained(self.prior.sample(block, rng))
             blocks.append(z[self.flow.log_prob(z, self.s_dp) > self.floor])
@@ -59,26 +70,50 @@ class Proposal:
 
     def arrays(self) -> dict[str, np.ndarray]:
         "As plain arrays, for a checkpoint."
-        return self.flow.arrays() | dict(
-            numbers=np.array([self.inflate, self.floor, self.log_mass])
-        )
+        numbers = np.array([self.inflate, self.floor, self.log_mass])
+        return self.flow.arrays() | dict(numbers=numbers)
 
+# %% ../../nbs/analyst/44_sppe.ipynb #fc44c5f2
+def truncated(
+    prior: Prior,
+    flow: ConditionalFlow,
+    s_dp: np.ndarray,
+    rng: np.random.Generator,
+    draws: int = 20_000,
+) -> Proposal:
+    """The prior truncated to where the flow has all but a thousandth of its mass.
 
-def truncated(prior: Prior, flow: ConditionalFlow, s_dp, rng, draws: int = 20_000) -> Proposal:
-    "The prior truncated to where the flow has all but a thousandth of its mass; ValueError where that is too little of the prior to draw from."
+    Parameters
+    ----------
+    prior, flow, s_dp : as a Proposal's
+    draws : of the flow, for the region; and of the prior, for its mass
+
+    Raises
+    ------
+    ValueError : where the region is too little of the prior to draw from
+    """
     floor = float(np.quantile(flow.log_prob(flow.sample(draws, s_dp, rng), s_dp), 1e-3))
     mass = np.mean(flow.log_prob(prior.to_unconstrained(prior.sample(draws, rng)), s_dp) > floor)
     if mass < 10 / draws:
         raise ValueError(
-            "the truncated prior holds less than one in 2,000 of the prior's draws, so drawing from it by rejection does not pay: "
-            "use correction='weights'"
+            "the truncated prior holds less than one in 2,000 of the prior's draws, "
+            "so drawing from it by rejection does not pay: use correction='weights'"
         )
     return Proposal(prior, flow, np.asarray(s_dp), 1.0, floor, math.log(mass))
 
 # %% ../../nbs/analyst/44_sppe.ipynb #c768ada7
 @dataclass(frozen=True, eq=False)
 class NeuralRounds:
-    "All rounds so far: their parameters, simulations and proposals; each but the first has a defensive share of the prior."
+    """All rounds so far; each but the first has a defensive share of the prior.
+
+    Parameters
+    ----------
+    prior : of the parameters
+    size : simulations in each round
+    defensive : share of the prior in each round but the first
+    z, s, log_eta : lists of arrays, one for each round
+    proposals : of rounds 2, 3, ...
+    """
 
     prior: Prior
     size: int
@@ -89,31 +124,29 @@ class NeuralRounds:
     proposals: list = field(default_factory=list)  # of rounds 2, 3, ...
 
     @on_one_thread
-    def propose(self, rng) -> np.ndarray:
+    def propose(self, rng: np.random.Generator) -> np.ndarray:
         "z (size, free) of the next round."
         safe = self._safe(len(self.z))
         z = self.prior.to_unconstrained(self.prior.sample(safe, rng))
-        return (
-            z
-            if safe == self.size
-            else np.concatenate([z, self.proposals[-1].sample(self.size - safe, rng)])
-        )
+        if safe == self.size:
+            return z
+        return np.concatenate([z, self.proposals[-1].sample(self.size - safe, rng)])
 
     def _safe(self, r):
+        "How many of round r come from the prior."
         return self.size if r == 0 else math.ceil(self.defensive * self.size)
 
     def simulations(self) -> Simulations:
         "All of them, with the density of the mixture of all proposals at each."
         z = np.concatenate(self.z)
         log_p, count = log_prior(self.prior, z), len(self.z)
+        safe = [self._safe(r) for r in range(count)]
+        own = [self.size - n for n in safe[1:]]
         with np.errstate(divide="ignore"):
-            share = np.log([self._safe(r) for r in range(count)]) - math.log(self.size * count)
-            rest = np.log([self.size - self._safe(r) for r in range(1, count)]) - math.log(
-                self.size * count
-            )
-        terms = [log_p + special.logsumexp(share)] + [
-            p.log_prob(z) + w for p, w in zip(self.proposals, rest)
-        ]
+            share = np.log(safe) - math.log(self.size * count)
+            rest = np.log(own) - math.log(self.size * count)
+        terms = [log_p + special.logsumexp(share)]
+        terms += [p.log_prob(z) + w for p, w in zip(self.proposals, rest)]
         return Simulations(
             z,
             np.concatenate(self.s),
@@ -124,27 +157,25 @@ class NeuralRounds:
 
     def arrays(self) -> dict[str, np.ndarray]:
         "As plain arrays, for a checkpoint."
-        stacked = dict(z=np.stack(self.z), s=np.stack(self.s), log_eta=np.stack(self.log_eta))
-        return stacked | {
-            f"{r}:{name}": value
-            for r, p in enumerate(self.proposals)
-            for name, value in p.arrays().items()
-        }
+        found = dict(z=np.stack(self.z), s=np.stack(self.s), log_eta=np.stack(self.log_eta))
+        for r, proposal in enumerate(self.proposals):
+            found |= {f"{r}:{name}": value for name, value in proposal.arrays().items()}
+        return found
 
-    def restore(self, arrays, s_dp) -> None:
+    def restore(self, arrays: dict[str, np.ndarray], s_dp: np.ndarray) -> None:
         "Continue from a checkpoint's arrays."
         for name in ("z", "s", "log_eta"):
             getattr(self, name).extend(arrays[name])
         for r in range(len(self.z) - 1):
+            prefix = f"{r}:"
             part = {
-                name.removeprefix(f"{r}:"): value
+                name.removeprefix(prefix): value
                 for name, value in arrays.items()
-                if name.startswith(f"{r}:")
+                if name.startswith(prefix)
             }
             numbers = map(float, part.pop("numbers"))
-            self.proposals.append(
-                Proposal(self.prior, ConditionalFlow.from_arrays(part), s_dp, *numbers)
-            )
+            flow = ConditionalFlow.from_arrays(part)
+            self.proposals.append(Proposal(self.prior, flow, s_dp, *numbers))
 
 # %% ../../nbs/analyst/44_sppe.ipynb #d93e17d8-1
 def sppe(
@@ -156,7 +187,7 @@ def sppe(
     simulations: int = 1000,
     noise_draws: int = 4,
     noise: str = "sobol",
-    flow="fast",
+    flow: str | Shape = "fast",
     correction: str = "weights",
     training: Training = Training(),
     defensive: float = 0.1,
@@ -164,43 +195,65 @@ def sppe(
     device: str = "cpu",
     executor: Executor | None = None,
     progress: bool = True,
-    checkpoint=None,
+    checkpoint: str | Path | None = None,
 ) -> NeuralPosterior:
-    """A neural posterior given a privatised query, by rounds of simulation that move to the release (SPPE).
+    """A neural posterior given a privatised query, by rounds that move to the release (SPPE).
 
-    rounds × simulations calls of the simulator. noise_draws, noise: of each simulation in each pool, as in `rqmc.noise_draws`. flow:
-    "fast", "paper", or a flows.Shape. correction: for the proposals, "weights" (needs the mechanism's density to be sequential in
-    earnest; without one, all simulations count by u alone), "truncated" prior as proposals, or the paper's eq. (8), "atomic".
-    defensive: share of each round drawn from the prior. draws: of the result. checkpoint: a path; a killed run resumes from its last
-    round to the same result. Returns a NeuralPosterior: .log_prob, .estimator, .simulations with their exact weights; info holds,
-    among others, the proposals' inflation by round, the effective size of those weights, and the held-out losses. Raises ValueError for
-    input that makes no sense, or where simulations fail. Source: SPPE/SPLE, Algorithm 1.
+    It costs rounds × simulations calls of the simulator.
+
+    Parameters
+    ----------
+    release : what was published, by which query and mechanism
+    model : prior and simulator
+    rng : the same gives the same result, bit for bit on one machine
+    rounds : of simulation; the last one's simulations train the final ensemble, too
+    simulations : in each round
+    noise_draws, noise : of each simulation in each pool, as in `rqmc.noise_draws`
+    flow : "fast", "paper", or a flows.Shape
+    correction : for the proposals. "weights" needs the mechanism's density to be sequential in
+        earnest; without one, all simulations count by u alone. "truncated": the truncated prior
+        as proposals. "atomic": the paper's eq. (8)
+    training : how much to train
+    defensive : share of each round drawn from the prior
+    draws : of the result
+    device : torch's
+    executor : any concurrent.futures.Executor; the result is the same without
+    progress : whether to show bars
+    checkpoint : a path; a killed run resumes from its last round to the same result
+
+    Returns
+    -------
+    NeuralPosterior : .log_prob, .estimator, and .simulations with their exact weights; info
+        holds, among others, the proposals' inflation by round, the effective size of those
+        weights, and the held-out losses
+
+    Raises
+    ------
+    ValueError : for input that makes no sense, or where simulations fail
+
+    Source: SPPE/SPLE, Algorithm 1.
     """
     check_release(release)
     shape = check_fit(
         rounds, simulations, noise_draws, correction, defensive, draws, training, flow
     )
     seed = seed_state(rng)  # before anything is spawned: a run may be given more rounds later
-    run, children = (
-        NeuralRounds(model.prior, simulations, defensive if correction != "atomic" else 0.0),
-        rng.spawn(rounds + 1),
+    run = NeuralRounds(model.prior, simulations, defensive if correction != "atomic" else 0.0)
+    children = rng.spawn(rounds + 1)
+    about = dict(
+        method="sppe",
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        prior=about_prior(model.prior),
+        simulations=simulations,
+        noise=[noise_draws, noise],
+        flow=asdict(shape),
+        correction=correction,
+        training=asdict(training),
+        defensive=defensive,
+        seed=seed,
     )
-    saved = Checkpoint(
-        checkpoint,
-        dict(
-            method="sppe",
-            s_dp=release.s_dp.tolist(),
-            mechanism=release.mechanism,
-            prior=about_prior(model.prior),
-            simulations=simulations,
-            noise=[noise_draws, noise],
-            flow=asdict(shape),
-            correction=correction,
-            training=asdict(training),
-            defensive=defensive,
-            seed=seed,
-        ),
-    )
+    saved = Checkpoint(checkpoint, about)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
     options = dict(
         training=training,
@@ -222,15 +275,13 @@ def sppe(
             if run.z:
                 run.proposals.append(_next_proposal(release, run, correction, child, options))
             z = run.propose(child)
+            theta = model.prior.from_unconstrained(z)
             s, log_eta = simulate(
-                release,
-                model,
-                model.prior.from_unconstrained(z),
-                rng=child,
-                executor=executor,
-                progress=False,
+                release, model, theta, rng=child, executor=executor, progress=False
             )
-            run.z.append(z), run.s.append(s), run.log_eta.append(log_eta)
+            run.z.append(z)
+            run.s.append(s)
+            run.log_eta.append(log_eta)
             saved.save(**run.arrays())
             bar.update(simulations)
     return _finish(release, model, run, children[rounds], draws, options, progress)
@@ -238,6 +289,7 @@ def sppe(
 # %% ../../nbs/analyst/44_sppe.ipynb #8ff06790-0
 @on_one_thread
 def _next_proposal(release, run: NeuralRounds, correction, rng, options) -> Proposal:
+    "A quick fit to all rounds so far, made wide enough to be drawn from."
     sims = usable(run.simulations())
     fitted = train(
         release.mechanism,
@@ -290,6 +342,5 @@ def _finish(release, model, run, rng, draws, options, progress) -> NeuralPosteri
         best_step=[int(f.steps[np.argmin(f.held_out)]) for f in fits],
         held_out_loss=[f.best for f in fits],
     )
-    return Estimator(run.prior, Ensemble(tuple(f.flow for f in fits))).posterior(
-        release, draws=draws, rng=rng, info=info, simulations=sims
-    )
+    estimator = Estimator(run.prior, Ensemble(tuple(f.flow for f in fits)))
+    return estimator.posterior(release, draws=draws, rng=rng, info=info, simulations=sims)

@@ -15,16 +15,28 @@ import torch
 
 from .flows import REACH, Fitted, Scaling, Shape, fit, fit_scaling
 from .pairs import PARTNERS, Pairs, Simulations, log_prior, scaled_exp, temper
+from ..mechanisms import Release
 from ..posterior import kish
 from ..prior import Prior
 
 # %% ../../nbs/analyst/42_training.ipynb #5c0b0a64
 @dataclass(frozen=True)
 class Training:
-    """How much to train: gradient steps in each round and for each of the final ensemble's members, pairs per step, step size.
+    """How much to train.
 
-    Training stops after `patience` checks, 25 steps apart, without a better loss on the held-out 1/folds of the simulations.
-    atoms: for correction="atomic".
+    Training stops after `patience` checks, 25 steps apart, without a better loss on the
+    held-out 1/folds of the simulations.
+
+    Parameters
+    ----------
+    steps : gradient steps in each round
+    final_steps : gradient steps for each of the final ensemble's members
+    members : of the final ensemble, each with another fold held out
+    folds : parts of the simulations, of which one is held out
+    batch : pairs per step
+    learning_rate : step size
+    patience : checks without a better held-out loss; None: never stop early
+    atoms : parameters that one must be told from, for correction="atomic"
     """
 
     steps: int = 100
@@ -36,36 +48,66 @@ class Training:
     patience: int | None = 8
     atoms: int = 10
 
-
+# %% ../../nbs/analyst/42_training.ipynb #d3f76d99
 def atomic_loss(atoms: int) -> Callable:
-    """The loss of eq. (8) with Z over atoms: other parameters of the batch, drawn like its own from the pooled proposals.
+    """The loss of eq. (8) with Z over atoms: other parameters of the batch.
 
-    The log prior of each z comes in the place of its weight. Source: SPPE/SPLE, eq. (8); Greenberg et al. (2019).
+    They are drawn like its own parameter, from the pooled proposals.
+
+    Parameters
+    ----------
+    atoms : how many, the true one included
+
+    Returns
+    -------
+    function (net, y, u, log_prior) -> a scalar tensor; the log prior of each z comes in the
+    place of its weight
+
+    Source: SPPE/SPLE, eq. (8); Greenberg et al. (2019).
     """
 
     def loss(net, y, u, log_prior):
         n = min(atoms, len(y))
+        # atom 0 is the true one
         shifts = torch.arange(n, device=y.device) * max(1, len(y) // n)
-        which = (torch.arange(len(y), device=y.device)[:, None] + shifts) % len(
-            y
-        )  # atom 0 is the true one
+        which = (torch.arange(len(y), device=y.device)[:, None] + shifts) % len(y)
         log_q = net.log_prob(y[which.ravel()], u.repeat_interleave(n, 0)).reshape(len(y), n)
         logit = log_q - log_prior[which]
         return (torch.logsumexp(logit, 1) - logit[:, 0]).mean()
 
     return loss
 
-# %% ../../nbs/analyst/42_training.ipynb #5d959810
+# %% ../../nbs/analyst/42_training.ipynb #ad383927
 ENOUGH = 200.0  # simulations' worth of weight at the release itself, before it becomes a context
 SHARP = 0.1  # power γ below which contexts are chosen by `focus`
 SHARED = 8.0  # simulations that share the weight of a context, below which too
 FEW = 100.0  # least effective number of simulations to learn from
 SHARE = 0.1  # of all simulations, when there are many
 
+# %% ../../nbs/analyst/42_training.ipynb #6aaed9ea-2
+def _power(sims: Simulations) -> float:
+    "The power γ."
+    return temper(sims.log_u, sims.log_eta, max(ENOUGH, SHARE * len(sims)))
 
+# %% ../../nbs/analyst/42_training.ipynb #6aaed9ea-3
+def _around(mechanism, s_dp, sims: Simulations, power: float, **more) -> Pairs:
+    "Pairs whose contexts come from simulations weighted by u and a power of η."
+    tempered = power * np.maximum(sims.log_eta, -1e300) if power else 0.0
+    return Pairs(mechanism, sims.z, sims.s, sims.log_u, sims.log_u + tempered, s_dp, **more)
+
+# %% ../../nbs/analyst/42_training.ipynb #5d959810
 @dataclass(frozen=True, eq=False)
 class Near:
-    "log g (...) of contexts (..., r): how much their regression (tau) and they themselves (rho) resemble s_dp."
+    """log g (...) of contexts (..., r): how much they resemble the published release.
+
+    Parameters
+    ----------
+    scaling : of a fit; it has the regression m and the whitening w
+    s_dp : array (r,), the published release
+    reach : standard deviations beyond which g = 0
+    tau : weight of the resemblance in regression
+    rho : weight of the resemblance of the contexts themselves
+    """
 
     scaling: Scaling
     s_dp: np.ndarray
@@ -73,52 +115,73 @@ class Near:
     tau: float = 0.0
     rho: float = 0.0
 
-    def __call__(self, c) -> np.ndarray:
+    def __call__(self, c: np.ndarray) -> np.ndarray:
         by_mean, by_context, out = self.parts(c.reshape(-1, c.shape[-1]))
-        return np.where(out, -np.inf, self.tau * by_mean + self.rho * by_context).reshape(
-            c.shape[:-1]
-        )
+        log_g = np.where(out, -np.inf, self.tau * by_mean + self.rho * by_context)
+        return log_g.reshape(c.shape[:-1])
 
-    def weigh(self, c, log_u):
-        "log u g (n,) at contexts (n, r), with tau and rho as large as the effective size allows; and these."
+    def weigh(self, c: np.ndarray, log_u: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """log u g (n,) at contexts (n, r), with the sharpest tau and rho; and these.
+
+        They are as large as the effective size allows.
+        """
         by_mean, by_context, out = self.parts(c)
-        log_u, wanted, rho = np.where(out, -np.inf, log_u), max(FEW, SHARE * len(c)), 0.0
+        log_u = np.where(out, -np.inf, log_u)
+        wanted, rho = max(FEW, SHARE * len(c)), 0.0
         tau, size = _sharpest(log_u, by_mean, wanted, 1.0)
         if size >= wanted:
             rho, _ = _sharpest(log_u + tau * by_mean, by_context, wanted, 1.0)
         return log_u + tau * by_mean + rho * by_context, tau, rho
 
-    def parts(self, c):
-        "Minus half the squared distances of contexts (n, r) in regression and in context, and whether they are out of reach; (n,) each."
+    def parts(self, c: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """How far contexts (n, r) are: three arrays (n,).
+
+        Minus half the squared distance in regression, the same in context, and whether they
+        are out of reach.
+        """
         w, at = self.scaling.white(c), self.scaling.white(self.s_dp)[None]
         u, u_dp = self.scaling.features(c), self.scaling.features(self.s_dp)[None]
-        gap = np.linalg.solve(
-            self.scaling.factor, (self.scaling.expected(u) - self.scaling.expected(u_dp)).T
-        )
-        return (
-            -0.5 * (gap**2).sum(axis=0),
-            -0.5 * ((w - at) ** 2).sum(axis=1),
-            np.abs(w).max(axis=1) > self.reach,
-        )
+        shift = self.scaling.expected(u) - self.scaling.expected(u_dp)
+        gap = np.linalg.solve(self.scaling.factor, shift.T)
+        by_mean = -0.5 * (gap**2).sum(axis=0)
+        by_context = -0.5 * ((w - at) ** 2).sum(axis=1)
+        return by_mean, by_context, np.abs(w).max(axis=1) > self.reach
 
-# %% ../../nbs/analyst/42_training.ipynb #10fce841
+# %% ../../nbs/analyst/42_training.ipynb #d3935eba
 def _sharpest(log_u, log_g, wanted: float, most: float) -> tuple[float, float]:
-    "The largest power up to `most` at which u g^power has effective size `wanted`, or first has its maximum; and that size."
+    """The largest power up to `most` at which u g^power has effective size `wanted`, and that size.
+
+    Or the power at which the effective size first has its maximum.
+    """
     best = 0.0, 0.0
     for power in most * 2.0 ** -np.arange(0, 30, 0.5):
         size = kish(log_u + power * log_g)
         if size >= wanted:
             return power, size
-        if (
-            best[1] >= min(FEW, wanted / 2) and size < 0.8 * best[1]
-        ):  # blunter, until the heavy weights of the prior's draws rule
+        # blunter, until the heavy weights of the prior's draws rule
+        if best[1] >= min(FEW, wanted / 2) and size < 0.8 * best[1]:
             return best
         best = max(best, (power, size), key=lambda found: found[1])
     return best
 
+# %% ../../nbs/analyst/42_training.ipynb #10fce841
+def focus(
+    mechanism: object, s_dp: np.ndarray, sims: Simulations, rng: np.random.Generator, turns: int = 8
+) -> tuple[Near, Scaling]:
+    """Where to learn when the noise is sharp, by regression and weights in turn.
 
-def focus(mechanism, s_dp, sims: Simulations, rng, turns: int = 8) -> tuple[Near, Scaling]:
-    "Where to learn when the noise is sharp, by regression and weights in turn; and the regression there."
+    Parameters
+    ----------
+    mechanism : any with sample
+    s_dp : array (r,), the published release
+    sims : the simulations, none of them failed
+    rng : for one noise draw of each simulation
+    turns : of regression and weights
+
+    Returns
+    -------
+    the weights g of contexts, and the regression there
+    """
     c = mechanism.sample(sims.s, rng)
     noise = np.median(np.abs(mechanism.sample(sims.s, rng) - c), axis=0)
     even = np.zeros(len(sims))  # any regression may define g; without u, the near are many
@@ -126,9 +189,8 @@ def focus(mechanism, s_dp, sims: Simulations, rng, turns: int = 8) -> tuple[Near
     for _ in range(turns):
         scaling = fit_scaling(sims.z, c, scaled_exp(log_v), noise)
         far = np.abs(scaling.white(c)).max(axis=1)
-        near = Near(
-            scaling, s_dp, max(REACH, np.abs(scaling.white(s_dp)).max(), np.quantile(far, 0.1))
-        )
+        reach = max(REACH, np.abs(scaling.white(s_dp)).max(), np.quantile(far, 0.1))
+        near = Near(scaling, s_dp, reach)
         log_v, _, _ = near.weigh(c, even)
     log_v, tau, rho = near.weigh(c, sims.log_u)
     return replace(near, tau=tau, rho=rho), fit_scaling(sims.z, c, scaled_exp(log_v), noise)
@@ -141,22 +203,9 @@ def _near(
     if correction == "atomic" or s_dp is None or not hasattr(mechanism, "log_prob"):
         return None, None
     power = _power(sims)
-    return (
-        focus(mechanism, s_dp, sims, rng)
-        if power < SHARP or _around(mechanism, s_dp, sims, power).sharing(rng) < SHARED
-        else (None, None)
-    )
-
-# %% ../../nbs/analyst/42_training.ipynb #6aaed9ea-2
-def _power(sims: Simulations) -> float:
-    "The power γ."
-    return temper(sims.log_u, sims.log_eta, max(ENOUGH, SHARE * len(sims)))
-
-# %% ../../nbs/analyst/42_training.ipynb #6aaed9ea-3
-def _around(mechanism, s_dp, sims: Simulations, power: float, **more) -> Pairs:
-    "Pairs whose contexts come from simulations weighted by u and a power of η."
-    log_v = sims.log_u + (power * np.maximum(sims.log_eta, -1e300) if power else 0.0)
-    return Pairs(mechanism, sims.z, sims.s, sims.log_u, log_v, s_dp, **more)
+    if power < SHARP or _around(mechanism, s_dp, sims, power).sharing(rng) < SHARED:
+        return focus(mechanism, s_dp, sims, rng)
+    return None, None
 
 # %% ../../nbs/analyst/42_training.ipynb #6aaed9ea-4
 def _pairs(
@@ -170,25 +219,29 @@ def _pairs(
     power: float,
     rng,
 ) -> Pairs:
-    "Where to train, or to judge: pairs of these simulations, with contexts chosen by `near`, or else by the power γ."
+    """Where to train, or to judge: pairs of these simulations.
+
+    Their contexts are chosen by `near`, or else by the power γ.
+    """
     common = dict(mechanism=mechanism, z=sims.z, s=sims.s, s_dp=s_dp, draws=draws, kind=kind)
     if correction == "atomic":  # every simulation, whatever its proposal
         return Pairs(log_u=np.zeros(len(sims)), log_v=np.zeros(len(sims)), **common)
     if s_dp is None or not hasattr(mechanism, "log_prob") or near is not None:
         return Pairs(log_u=sims.log_u, log_v=sims.log_u, near=near, **common)
-    at = 0.5 if (sims.log_weights > -np.inf).any() and kish(sims.log_weights) >= ENOUGH else 0.0
+    explained = (sims.log_weights > -np.inf).any() and kish(sims.log_weights) >= ENOUGH
+    at = 0.5 if explained else 0.0
     pairs = _around(mechanism, s_dp, sims, power, at=at, draws=draws, kind=kind)
     return replace(pairs, partners=int(np.clip(pairs.sharing(rng) / 4, 1, PARTNERS)))
 
 # %% ../../nbs/analyst/42_training.ipynb #0c374d2d
 def train(
-    mechanism,
-    s_dp,
+    mechanism: object,
+    s_dp: np.ndarray | None,
     sims: Simulations,
     prior: Prior,
     fold: int,
     *,
-    rng,
+    rng: np.random.Generator,
     training: Training,
     steps: int,
     flow: Shape,
@@ -198,19 +251,39 @@ def train(
     device: str,
     progress: bool,
 ) -> Fitted:
-    "Fit q(z | s̃) to all simulations but those of one fold, which say when to stop; s_dp None: for every release."
+    """Fit q(z | s̃) to all simulations but those of one fold, which say when to stop.
+
+    Parameters
+    ----------
+    mechanism : any with sample; with log_prob, contexts are chosen and have partners
+    s_dp : array (r,), the published release; None: for every release
+    sims : the simulations; those that failed are left out
+    prior : for the atomic loss
+    fold : the one held out, of training.folds
+    rng : the same gives the same flow, bit for bit on one machine
+    training, steps : how much to train; steps of this fit
+    flow : the flow's Shape
+    correction : "weights", "truncated" or "atomic"
+    draws, kind : nested noise draws, as in `rqmc.noise_draws`
+    device : torch's
+    progress : whether to show a bar
+    """
     sims = sims.take(sims.log_u > -np.inf)  # without those that failed
-    mine = (
-        np.arange(len(sims)) % training.folds == fold
-    )  # by position, so that each round gives its share
+    # by position, so that each round gives its share
+    mine = np.arange(len(sims)) % training.folds == fold
     near, start = _near(mechanism, s_dp, sims.take(~mine), correction, rng)
     power = _power(sims.take(~mine))  # of the held-out too, so that they lie where training goes
     inside = _pairs(mechanism, s_dp, sims.take(~mine), correction, draws, kind, near, power, rng)
     outside = _pairs(mechanism, s_dp, sims.take(mine), correction, draws, kind, near, power, rng)
-    marked = lambda pairs: pairs if correction != "atomic" else (*pairs, log_prior(prior, pairs[0]))
     first, held_out = inside(rng), outside(rng, 4096)
     ready = [first]
-    draw = lambda g: marked(ready.pop() if ready else inside(g))
+
+    def marked(pairs):
+        return pairs if correction != "atomic" else (*pairs, log_prior(prior, pairs[0]))
+
+    def draw(g):
+        return marked(ready.pop() if ready else inside(g))
+
     loss = dict(loss=atomic_loss(training.atoms)) if correction == "atomic" else {}
     return fit(
         draw,
@@ -228,12 +301,16 @@ def train(
     )
 
 # %% ../../nbs/analyst/42_training.ipynb #8ff06790-1
-def exact_weights(release, sims: Simulations) -> np.ndarray:
-    "Log of the exact weights (N,), with a warning where the mechanism could not have released s_dp from any of the simulations."
+def exact_weights(release: Release, sims: Simulations) -> np.ndarray:
+    """Log of the exact weights (N,) of a run's simulations.
+
+    Warns where the mechanism could not have released s_dp from any of them.
+    """
     log_w = sims.log_weights
     if hasattr(release.mechanism, "log_prob") and not (log_w > -np.inf).any():
         warnings.warn(
-            f"none of {len(sims):,} simulations could have been released as s_dp: the model excludes it, it lies off the mechanism's grid or range, "
+            f"none of {len(sims):,} simulations could have been released as s_dp: "
+            "the model excludes it, it lies off the mechanism's grid or range, "
             "or more rounds are needed",
             stacklevel=4,
         )
