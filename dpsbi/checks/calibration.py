@@ -175,7 +175,7 @@ class Calibration:
         return np.array([ecdf_p_value(column, self.draws) for column in self.ranks.T])
 
     def uniform(self, alarm: float = 0.01) -> bool:
-        "Whether no column of ranks leaves its band; the false-alarm rate is family-wise (Bonferroni)."
+        "Whether no column of ranks leaves its band, at this family-wise rate (Bonferroni)."
         return bool((self.p_values > alarm / len(self.names)).all())
 
     def plot(self, alarm: float = 0.05, axes: Any = None, kind: str = "ecdf") -> Any:
