@@ -13,8 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 from tqdm import tqdm
 
@@ -77,15 +79,25 @@ def _watched(run, width, x, rng, size) -> np.ndarray:
 def observed(run: Callable, width: int = 1) -> Callable:
     """A run for `audit` that counts exceptions and warnings among its outputs.
 
-    run(x, rng) -> at most `width` numbers, from ONE run on input x. The result, called with
-    (x, rng, size), returns rows (size, width + 2): the numbers, NaN where there are fewer; a code
-    of the exception's type and words; a code of the warnings'; 0 for none. Raises ValueError for
-    more numbers than width.
+    The result, called with (x, rng, size), returns rows (size, width + 2): the numbers, NaN where
+    there are fewer; a code of the exception's type and words; a code of the warnings'; 0 for none.
+
+    Parameters
+    ----------
+    run : function (x, rng) -> at most `width` numbers
+        From ONE run on input x.
+    width : int
+        Numbers that a run may return.
+
+    Raises
+    ------
+    ValueError
+        For more numbers than width.
     """
     return partial(_watched, run, whole_number("width", width))
 
 # %% ../../nbs/checks/54_audit.ipynb #7413a61c
-def clopper_pearson(hits, runs: int, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+def clopper_pearson(hits: ArrayLike, runs: int, alpha: float) -> tuple[np.ndarray, np.ndarray]:
     "Limits of a binomial probability, each wrong at most with probability alpha; hits (k,)."
     hits = np.asarray(hits, float)
     with np.errstate(invalid="ignore"):
@@ -192,10 +204,19 @@ def _score(a, b, rng, most: int = 20_000):
 class Audit:
     """What runs of an algorithm on two neighbouring inputs prove about its privacy.
 
-    epsilon, delta: the claim. lower: ε (at this δ) is at least so much; delta_lower: δ (at this ε)
-    is at least so much; both hold with probability `confidence`. event: the outputs that tell the
-    inputs apart best. counts: how often it came under the input that makes it likelier, of how many
-    runs, and under the other, of how many.
+    Parameters
+    ----------
+    epsilon, delta : float
+        The claim.
+    lower : float
+        ε (at this δ) is at least so much.
+    delta_lower : float
+        δ (at this ε) is at least so much; both hold with probability `confidence`.
+    event : str
+        The outputs that tell the inputs apart best.
+    counts : tuple[int, int, int, int]
+        How often it came under the input that makes it likelier, of how many runs, and
+        under the other, of how many.
     """
 
     epsilon: float
@@ -238,8 +259,8 @@ def _outputs(run, x, runs, rng, executor, bar):
 
 def audit(
     run: Callable,
-    x,
-    x_neighbour,
+    x: Any,
+    x_neighbour: Any,
     epsilon: float,
     *,
     rng: np.random.Generator,
@@ -252,14 +273,32 @@ def audit(
 ) -> Audit:
     """A lower confidence bound on the ε and the δ of an algorithm, from outputs on two neighbours.
 
-    run(x, rng, size) -> outputs (size, …): independent runs on input x, numbers; (an algorithm with
-    entropy of its own may ignore rng); for one that may raise or warn, see `observed`. x,
-    x_neighbour: two inputs; `worst_neighbours` finds such. epsilon, delta: the claim. runs: on each
-    input; the largest ε that can be proved is near log(runs / 20). Both bounds hold together
-    with probability `confidence`, whatever the algorithm. digits: look at the lowest binary digits
-    too, as one must for a release; not for simulations of one, whose digits do tell. Returns an
-    Audit. Raises ValueError for a claim, confidence or number of runs that makes no sense, or
-    outputs of the wrong shape. Source: Ding et al. (2018); Bichsel et al. (2021).
+    Both bounds hold together with probability `confidence`, whatever the algorithm.
+
+    Parameters
+    ----------
+    run : function (x, rng, size) -> outputs (size, …)
+        Independent runs on input x, numbers (an algorithm with entropy of its own may ignore rng);
+        for one that may raise or warn, see `observed`.
+    x, x_neighbour
+        Two inputs; `worst_neighbours` finds such.
+    epsilon, delta : float
+        The claim.
+    runs : int
+        On each input; the largest ε that can be proved is near log(runs / 20).
+    digits : bool
+        Look at the lowest binary digits too, as one must for a release; not for simulations
+        of one, whose digits do tell.
+
+    Raises
+    ------
+    ValueError
+        For a claim, confidence or number of runs that makes no sense, or outputs of the
+        wrong shape.
+
+    References
+    ----------
+    Ding et al. (2018); Bichsel et al. (2021).
     """
     if not (epsilon >= 0 and 0 <= delta < 1 and 0 < confidence < 1):
         raise ValueError(
@@ -320,13 +359,13 @@ def _bound(a, b, names, epsilon, delta, alpha, rng) -> Audit:
 # %% ../../nbs/checks/54_audit.ipynb #f8e20d5e
 def worst_pair(
     run: Callable,
-    pairs,
+    pairs: Any,
     epsilon: float,
     *,
     rng: np.random.Generator,
     delta: float = 0.0,
     runs: int = 20_000,
-    **more,
+    **more: Any,
 ) -> tuple:
     "The pair, of an iterable of pairs, that proves most in a short `audit`; else the first."
     pairs = list(pairs)

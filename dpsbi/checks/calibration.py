@@ -11,12 +11,14 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 from tqdm import tqdm
 
-from ..mechanisms import Release
+from ..mechanisms import Mechanism, Release
 from ..model import Model, query_values
 from ..posterior import Posterior
 from ..privacy import Query, whole_number
@@ -24,13 +26,13 @@ from ..running import in_order
 
 # %% ../../nbs/checks/51_calibration.ipynb #e8e93271
 def _rank_draws(posterior: Posterior, draws: int, rng: np.random.Generator) -> np.ndarray:
-    "Indices (draws,): independent by weight, every so many of a Markov chain, else without replacement."
+    "Indices (draws,): independent by weight, every so many of a chain, else without replacement."
     if posterior.log_weights is not None:
         return rng.choice(len(posterior), size=draws, p=posterior.weights)
     if len(posterior) < draws:
         raise ValueError(
-            f"the method returned {len(posterior)} draws, fewer than the {draws} that ranks are taken among: "
-            "let it make more, or ask for fewer"
+            f"the method returned {len(posterior)} draws, fewer than the {draws} that ranks "
+            "are taken among: let it make more, or ask for fewer"
         )
     if "chains" in posterior.info:
         return np.arange(draws) * len(posterior) // draws
@@ -44,30 +46,31 @@ def _rank(values, true, rng):
 
 # %% ../../nbs/checks/51_calibration.ipynb #be1e34b4
 def _replicate(method, model, query, mechanism, draws, quantity, rng):
-    "One truth, one release, one posterior: ranks (k,), the truth (d,), and the posterior's effective sample size."
+    "One truth, one release, one posterior: ranks (k,), the truth (d,), effective sample size."
     world, analyst, ranker = rng.spawn(3)
     truth = np.asarray(model.prior.sample(1, world), float)
     s = query_values(model, query, truth, world)
     release = Release(mechanism.sample(s, world)[0], query, mechanism)
     posterior = method(release, model, analyst)
     if not isinstance(posterior, Posterior) or posterior.dim != truth.shape[1]:
+        of = f" of {posterior.dim}" if isinstance(posterior, Posterior) else ""
         raise TypeError(
-            f"method must be a function of (release, model, rng) that returns a Posterior of {truth.shape[1]} "
-            f"parameters, not {type(posterior).__name__}"
-            + (f" of {posterior.dim}" if isinstance(posterior, Posterior) else "")
+            "method must be a function of (release, model, rng) that returns a Posterior "
+            f"of {truth.shape[1]} parameters, not {type(posterior).__name__}{of}"
         )
-    theta = posterior.theta[_rank_draws(posterior, draws, ranker)]
+    values, true = posterior.theta[_rank_draws(posterior, draws, ranker)], truth
     if quantity is not None:
-        theta, truth_values = (
-            np.asarray(quantity(t, release), float).reshape(len(t), -1) for t in (theta, truth)
+        values, true = (
+            np.asarray(quantity(t, release), float).reshape(len(t), -1) for t in (values, true)
         )
-    else:
-        truth_values = truth
-    return _rank(theta, truth_values[0], ranker), truth[0], posterior.ess
+    return _rank(values, true[0], ranker), truth[0], posterior.ess
 
 # %% ../../nbs/checks/51_calibration.ipynb #d5a33e5b
 def _stays_inside(n: int, p: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
-    "P(low_k <= multinomial counts of cells 0..k <= high_k for all k), n trials, cells p (K,) and one last cell for the rest."
+    """P(low_k <= multinomial counts of cells 0..k <= high_k for all k).
+
+    n trials, cells p (K,), and one last cell for the rest.
+    """
     f, count = np.zeros(n + 1), np.arange(n + 1)
     f[0] = 1.0
     for share, a, b in zip(p, low, high):
@@ -83,7 +86,10 @@ def _enough(n, share):
 
 
 def _interval(n, cumulative, gamma):
-    "Counts whose two-sided tail probability 2 min(P(X <= c), P(X >= c)) exceeds gamma, per step: least and most."
+    """Least and most counts, per step, whose two-sided tail probability exceeds gamma.
+
+    That probability is 2 min(P(X <= c), P(X >= c)).
+    """
     gamma = gamma * (1 + 1e-9)  # a count that attains gamma, up to rounding, is outside
     return stats.binom.ppf(gamma / 2, n, cumulative), stats.binom.isf(gamma / 2, n, cumulative)
 
@@ -91,13 +97,30 @@ def _interval(n, cumulative, gamma):
 def ecdf_band(n: int, draws: int, alarm: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
     """The simultaneous band for the distribution function of n uniform ranks 0..draws.
 
-    Returns low and high (draws,), as fractions, at ranks 0..draws-1; a uniform sample leaves the band somewhere with probability
-    at most alarm. Source: Säilynoja et al. 2022; exact by Poisson convolution.
+    Parameters
+    ----------
+    n : int
+        Number of ranks.
+    draws : int
+        The largest rank.
+    alarm : float
+        A uniform sample leaves the band somewhere with probability at most this.
+
+    Returns
+    -------
+    low, high : array (draws,)
+        Fractions, at ranks 0..draws-1.
+
+    References
+    ----------
+    Säilynoja et al. 2022; exact by Poisson convolution.
     """
     p = np.full(draws, 1 / (draws + 1))
-    excess = lambda log_gamma: (
-        1 - _stays_inside(n, p, *_interval(n, np.cumsum(p), math.exp(log_gamma))) - alarm
-    )
+
+    def excess(log_gamma):
+        inside = _stays_inside(n, p, *_interval(n, np.cumsum(p), math.exp(log_gamma)))
+        return 1 - inside - alarm
+
     low, high = math.log(alarm / draws / 2), math.log(alarm)
     for _ in range(25):
         middle = (low + high) / 2
@@ -106,27 +129,38 @@ def ecdf_band(n: int, draws: int, alarm: float = 0.05) -> tuple[np.ndarray, np.n
     return a / n, b / n
 
 
-def ecdf_p_value(ranks, draws: int) -> float:
-    "The exact p-value of the largest excursion of n ranks (n,) in 0..draws from uniformity, in either direction."
+def ecdf_p_value(ranks: np.ndarray, draws: int) -> float:
+    "The exact p-value of the largest excursion of n ranks (n,) in 0..draws, in either direction."
     n, p = len(ranks), np.full(draws, 1 / (draws + 1))
-    reached, cumulative = (
-        np.searchsorted(np.sort(ranks), np.arange(draws), side="right"),
-        np.cumsum(p),
-    )
-    tails = np.minimum(
-        stats.binom.cdf(reached, n, cumulative), stats.binom.sf(reached - 1, n, cumulative)
-    )
-    gamma = min(1.0, 2 * float(tails.min()))
-    return (
-        min(1.0, max(0.0, 1 - _stays_inside(n, p, *_interval(n, cumulative, gamma))))
-        if gamma < 1
-        else 1.0
-    )
+    reached = np.searchsorted(np.sort(ranks), np.arange(draws), side="right")
+    cumulative = np.cumsum(p)
+    below = stats.binom.cdf(reached, n, cumulative)
+    above = stats.binom.sf(reached - 1, n, cumulative)
+    gamma = min(1.0, 2 * float(np.minimum(below, above).min()))
+    if gamma == 1:
+        return 1.0
+    return min(1.0, max(0.0, 1 - _stays_inside(n, p, *_interval(n, cumulative, gamma))))
 
 # %% ../../nbs/checks/51_calibration.ipynb #243b324b
 @dataclass(frozen=True)
 class Calibration:
-    "What `sbc` found: ranks (R, k) in 0..draws, positions (R, k) in (0, 1), true parameters (R, d), effective sample sizes (R,)."
+    """What `sbc` found over R releases, for k parameters or quantities.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the parameters or quantities.
+    draws : int
+        The draws among which each truth was ranked.
+    ranks : array (R, k)
+        In 0..draws.
+    positions : array (R, k)
+        In (0, 1).
+    truths : array (R, d)
+        True parameters.
+    ess : array (R,)
+        Effective sample sizes of the posteriors.
+    """
 
     names: tuple[str, ...]
     draws: int
@@ -141,19 +175,26 @@ class Calibration:
         return np.array([ecdf_p_value(column, self.draws) for column in self.ranks.T])
 
     def uniform(self, alarm: float = 0.01) -> bool:
-        "Whether no column of ranks leaves its band, at this family-wise false-alarm rate (Bonferroni)."
+        "Whether no column of ranks leaves its band, at this family-wise rate (Bonferroni)."
         return bool((self.p_values > alarm / len(self.names)).all())
 
-    def plot(self, alarm: float = 0.05, axes=None, kind: str = "ecdf"):
-        """The ranks in bands that all of them stay in but for this false-alarm rate; ValueError for another kind.
+    def plot(self, alarm: float = 0.05, axes: Any = None, kind: str = "ecdf") -> Any:
+        """The ranks, in bands that all of them stay in but for this false-alarm rate.
 
-        kind: "ecdf", their distribution functions less the diagonal, an axes for each; "histogram", all of them in one axes.
+        Parameters
+        ----------
+        alarm : float
+            The false-alarm rate of all bands together.
+        axes
+            Where to draw; None: a new figure.
+        kind : str
+            "ecdf", their distribution functions less the diagonal, an axes for each; "histogram",
+            all of them in one axes. ValueError for another kind.
         """
         if kind not in ("ecdf", "histogram"):
             raise ValueError(f"kind must be 'ecdf' or 'histogram', not {kind!r}")
-        return (
-            _plot_ecdf(self, alarm, axes) if kind == "ecdf" else _plot_histogram(self, alarm, axes)
-        )
+        draw = _plot_ecdf if kind == "ecdf" else _plot_histogram
+        return draw(self, alarm, axes)
 
 # %% ../../nbs/checks/51_calibration.ipynb #91f60395
 def _plot_ecdf(calibration, alarm, axes):
@@ -161,22 +202,15 @@ def _plot_ecdf(calibration, alarm, axes):
 
     k, (n, _), draws = len(calibration.names), calibration.ranks.shape, calibration.draws
     if axes is None:
-        _, axes = plt.subplots(
-            1, k, figsize=(1 + 3.2 * k, 2.6), squeeze=False, layout="constrained"
-        )
+        size = 1 + 3.2 * k, 2.6
+        _, axes = plt.subplots(1, k, figsize=size, squeeze=False, layout="constrained")
     at, (low, high) = np.arange(1, draws + 1) / (draws + 1), ecdf_band(n, draws, alarm / k)
-    x = np.concatenate([[0], at, [1]])
+    x, below, above = np.r_[0, at, 1], np.r_[0, low - at, 0], np.r_[0, high - at, 0]
     for ax, name, ranks in zip(np.ravel(axes), calibration.names, calibration.ranks.T):
         curve = np.searchsorted(np.sort(ranks), np.arange(draws), side="right") / n - at
-        ax.fill_between(
-            x, np.r_[0, low - at, 0], np.r_[0, high - at, 0], color="#2b5c8a", alpha=0.2, lw=0
-        )
-        ax.step(
-            x,
-            np.r_[0, curve, 0],
-            where="mid",
-            color="#2b5c8a" if ecdf_p_value(ranks, draws) > alarm / k else "#d1682a",
-        )
+        color = "#2b5c8a" if ecdf_p_value(ranks, draws) > alarm / k else "#d1682a"
+        ax.fill_between(x, below, above, color="#2b5c8a", alpha=0.2, lw=0)
+        ax.step(x, np.r_[0, curve, 0], where="mid", color=color)
         ax.axhline(0, color="#999999", lw=0.8)
         ax.set(xlabel=f"rank of the true {name}, as a fraction", xlim=(0, 1))
         ax.spines[["top", "right"]].set_visible(False)
@@ -187,41 +221,50 @@ def _plot_ecdf(calibration, alarm, axes):
 def rank_histogram(
     calibration: Calibration, bins: int = 8, *, alarm: float = 0.05
 ) -> tuple[np.ndarray, float, float]:
-    """Shares (bins, k) of truths in equal bins of their positions among the draws, and the least and most expected of uniform ones.
+    """Shares of truths in equal bins of their positions among the draws, and what to expect.
 
-    A share of a calibrated method lies outside, in any bin of any parameter, with probability at most alarm. Raises ValueError for
-    fewer than two bins.
+    Parameters
+    ----------
+    calibration : Calibration
+        What `sbc` returned.
+    bins : int
+        Number of bins.
+    alarm : float
+        A share of a calibrated method lies outside, in any bin of any parameter, with probability
+        at most this.
+
+    Returns
+    -------
+    shares : array (bins, k)
+    low, high : float
+        The least and the most expected share of uniform positions.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two bins.
     """
     n, edges = len(calibration.positions), np.linspace(0, 1, whole_number("bins", bins, 2) + 1)
-    shares = (
-        np.stack([np.histogram(column, edges)[0] for column in calibration.positions.T], axis=1) / n
-    )
+    counts = [np.histogram(column, edges)[0] for column in calibration.positions.T]
+    shares = np.stack(counts, axis=1) / n
     each = alarm / shares.size / 2
     return shares, stats.binom.ppf(each, n, 1 / bins) / n, stats.binom.isf(each, n, 1 / bins) / n
 
-
+# %% ../../nbs/checks/51_calibration.ipynb #3c97f16b
 def _plot_histogram(calibration, alarm, ax):
     import matplotlib.pyplot as plt
 
-    ax = plt.subplots(figsize=(3.6, 2.6), layout="constrained")[1] if ax is None else ax
+    if ax is None:
+        ax = plt.subplots(figsize=(3.6, 2.6), layout="constrained")[1]
     shares, low, high = rank_histogram(calibration, alarm=alarm)
     bins = len(shares)
+    edges = np.linspace(0, 1, bins + 1)
     ax.axhspan(bins * low, bins * high, color="#2b5c8a", alpha=0.2, lw=0)
     for name, column in zip(calibration.names, shares.T):
-        outside = ((column < low) | (column > high)).any()
-        ax.stairs(
-            bins * column,
-            np.linspace(0, 1, bins + 1),
-            color="#d1682a" if outside else "#2b5c8a",
-            baseline=None,
-            label=name,
-        )
-    ax.set(
-        xlabel="rank of the truth, as a fraction",
-        ylabel="frequency (uniform: 1)",
-        xlim=(0, 1),
-        ylim=(0, None),
-    )
+        color = "#d1682a" if ((column < low) | (column > high)).any() else "#2b5c8a"
+        ax.stairs(bins * column, edges, color=color, baseline=None, label=name)
+    ax.set(xlabel="rank of the truth, as a fraction", ylabel="frequency (uniform: 1)")
+    ax.set(xlim=(0, 1), ylim=(0, None))
     ax.spines[["top", "right"]].set_visible(False)
     return ax.figure
 
@@ -230,7 +273,7 @@ def sbc(
     method: Callable,
     model: Model,
     query: Query,
-    mechanism,
+    mechanism: Mechanism,
     *,
     replications: int,
     draws: int,
@@ -239,42 +282,80 @@ def sbc(
     executor: Executor | None = None,
     progress: bool = True,
 ) -> Calibration:
-    """Simulation-based calibration of a method: over releases made by the model, the truth's rank among the draws is uniform.
+    """Simulation-based calibration of a method.
 
-    method(release, model, rng) -> Posterior. replications: releases. draws: L, the draws among which the truth is ranked;
-    weighted posteriors should be worth ten times as many. quantity(theta (n, d), release) -> (n, k): rank these instead of the
-    parameters. The same for one seed whatever the executor (for processes, method must be importable). Source: Talts et al. 2018;
-    Modrák et al. 2023 for quantities. Raises TypeError if method returns no Posterior; ValueError for too few draws.
+    Over releases made by the model, the truth's rank among the draws is uniform.
+
+    Parameters
+    ----------
+    method : function (release, model, rng) -> Posterior
+        For processes it must be importable.
+    model, query, mechanism
+        What makes the releases.
+    replications : int
+        Releases.
+    draws : int
+        L, the draws among which the truth is ranked; weighted posteriors should be worth ten times
+        as many.
+    rng : np.random.Generator
+        The same result for one seed, whatever the executor.
+    quantity : function (theta (n, d), release) -> (n, k)
+        Rank these instead of the parameters.
+    executor : any concurrent.futures.Executor
+        The result is the same without.
+    progress : bool
+        Show a bar.
+
+    Raises
+    ------
+    TypeError
+        If method returns no Posterior.
+    ValueError
+        For too few draws.
+
+    References
+    ----------
+    Talts et al. 2018; Modrák et al. 2023 for quantities.
     """
     for name, value in dict(replications=replications, draws=draws).items():
         whole_number(name, value)
-    tasks = (
-        (method, model, query, mechanism, draws, quantity, child)
-        for child in rng.spawn(replications)
-    )
+    how = method, model, query, mechanism, draws, quantity
+    tasks = ((*how, child) for child in rng.spawn(replications))
     bar = tqdm(total=replications, desc="calibration", delay=2.0, leave=False, disable=not progress)
     with bar:
         rows = [(bar.update(1), row)[1] for row in in_order(executor, _replicate, tasks)]
     ranks, truths, ess = (np.stack(column) for column in zip(*rows))
     if np.median(ess) < 5 * draws:
         warnings.warn(
-            f"the posteriors are worth {np.median(ess):.0f} draws (median), less than five times the {draws} that "
-            "truths are ranked among; if weighted, or of a Markov chain, that alone bends the ranks: ask for fewer",
+            f"the posteriors are worth {np.median(ess):.0f} draws (median), less than five times "
+            f"the {draws} that truths are ranked among; if weighted, or of a Markov chain, that "
+            "alone bends the ranks: ask for fewer",
             stacklevel=2,
         )
-    names = (
-        model.prior.names
-        if quantity is None
-        else tuple(f"quantity[{j}]" for j in range(ranks.shape[1]))
-    )
-    return Calibration(
-        names, draws, ranks, (ranks + rng.random(ranks.shape)) / (draws + 1), truths, ess
-    )
+    names = model.prior.names
+    if quantity is not None:
+        names = tuple(f"quantity[{j}]" for j in range(ranks.shape[1]))
+    positions = (ranks + rng.random(ranks.shape)) / (draws + 1)
+    return Calibration(names, draws, ranks, positions, truths, ess)
 
 # %% ../../nbs/checks/51_calibration.ipynb #829f0dcc
 @dataclass(frozen=True)
 class Coverage:
-    "Shares (m, k) of truths inside central intervals of m levels, per parameter, and the band (m,) where they should be."
+    """Shares of truths inside central intervals of m levels, for each of k parameters.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the parameters.
+    levels : array (m,)
+        Of the intervals.
+    covered : array (m, k)
+        The shares.
+    low, high : array (m,)
+        The band where they should be.
+    replications : int
+        Releases.
+    """
 
     names: tuple[str, ...]
     levels: np.ndarray
@@ -285,11 +366,10 @@ class Coverage:
 
     def right(self) -> bool:
         "Whether all shares lie in the band."
-        return bool(
-            ((self.covered >= self.low[:, None]) & (self.covered <= self.high[:, None])).all()
-        )
+        low, high = self.low[:, None], self.high[:, None]
+        return bool(((self.covered >= low) & (self.covered <= high)).all())
 
-    def table(self):
+    def table(self) -> Any:
         "A pandas table, one line for each level."
         import pandas
 
@@ -299,31 +379,40 @@ class Coverage:
     def _repr_html_(self):
         return self.table()._repr_html_()
 
-    def plot(self, ax=None, label: str = ""):
+    def plot(self, ax: Any = None, label: str = "") -> Any:
         "Coverage against level, with its band, and the diagonal where it should be."
         import matplotlib.pyplot as plt
 
-        ax = plt.subplots(figsize=(3.4, 3.2), layout="constrained")[1] if ax is None else ax
+        if ax is None:
+            ax = plt.subplots(figsize=(3.4, 3.2), layout="constrained")[1]
         ax.plot([0, 1], [0, 1], color="#999999", lw=0.8)
         ax.fill_between(self.levels, self.low, self.high, color="#7a7a7a", alpha=0.25, lw=0)
         for name, column in zip(self.names, self.covered.T):
             ax.plot(self.levels, column, "o-", ms=3.5, label=f"{label} {name}".strip())
-        ax.set(
-            xlabel="level of the central interval",
-            ylabel="share of releases covered",
-            xlim=(0, 1),
-            ylim=(0, 1.02),
-        )
+        ax.set(xlabel="level of the central interval", ylabel="share of releases covered")
+        ax.set(xlim=(0, 1), ylim=(0, 1.02))
         ax.spines[["top", "right"]].set_visible(False)
         return ax.figure
 
 # %% ../../nbs/checks/51_calibration.ipynb #8f57c9f0
 def coverage(
-    calibration: Calibration, levels=(0.5, 0.8, 0.9, 0.95), *, alarm: float = 0.05
+    calibration: Calibration, levels: ArrayLike = (0.5, 0.8, 0.9, 0.95), *, alarm: float = 0.05
 ) -> Coverage:
-    """How often central intervals of these levels held the truth, with bands at the false-alarm rate alarm for all together.
+    """How often central intervals of these levels held the truth, with bands.
 
-    calibration: what `sbc` returned. levels: in (0, 1). Raises ValueError for a level outside.
+    Parameters
+    ----------
+    calibration : Calibration
+        What `sbc` returned.
+    levels : float or array (m,)
+        In (0, 1).
+    alarm : float
+        The false-alarm rate of all bands together.
+
+    Raises
+    ------
+    ValueError
+        For a level outside.
     """
     levels = np.atleast_1d(np.asarray(levels, float))
     if not np.all((levels > 0) & (levels < 1)):
@@ -335,19 +424,29 @@ def coverage(
 
 # %% ../../nbs/checks/51_calibration.ipynb #4a75e98d
 def tarp(model: Model, *, seed: int = 0) -> Callable:
-    """The quantity for `sbc` that makes it TARP: the distance to a random reference point, one for each release.
+    """The quantity for `sbc` that makes it TARP: the distance to a random reference point.
 
-    Distances are in units of the prior's spread (its interquartile ranges, by 2,000 draws). Source: Lemos et al. 2023, Algorithm 2.
+    One point for each release. Distances are in units of the prior's spread (its interquartile
+    ranges, by 2,000 draws).
+
+    Parameters
+    ----------
+    model : Model
+        Its prior makes the reference points.
+    seed : int
+        Of the reference points.
+
+    References
+    ----------
+    Lemos et al. 2023, Algorithm 2.
     """
-    low, high = np.quantile(
-        model.prior.sample(2000, np.random.default_rng(seed)), [0.25, 0.75], axis=0
-    )
+    sample = model.prior.sample(2000, np.random.default_rng(seed))
+    low, high = np.quantile(sample, [0.25, 0.75], axis=0)
     scale = np.where(high > low, high - low, 1.0)
 
     def distance(theta, release):
-        rng = np.random.default_rng(
-            [seed, *np.frombuffer(np.asarray(release.s_dp, float).tobytes(), np.uint32)]
-        )
+        digits = np.frombuffer(np.asarray(release.s_dp, float).tobytes(), np.uint32)
+        rng = np.random.default_rng([seed, *digits])
         return np.linalg.norm((theta - model.prior.sample(1, rng)) / scale, axis=1)
 
     return distance

@@ -12,7 +12,10 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
+
+from ..mechanisms import Mechanism
 
 # %% ../../nbs/checks/56_exact_loss.ipynb #d0ff8ccc
 class Exact(NamedTuple):
@@ -208,13 +211,28 @@ def _columns_of(mechanism, s) -> list[list[int]]:
     return columns
 
 
-def losses(mechanism, s, s_neighbour, cuts: int = 1000, cells: int = 1000) -> Losses:
+def losses(
+    mechanism: Mechanism, s: ArrayLike, s_neighbour: ArrayLike, cuts: int = 1000, cells: int = 1000
+) -> Losses:
     """The privacy losses of a mechanism between two values of its query, each (r,).
 
-    The mechanism needs sample, transform and log_prob. cuts: quantiles on each line; cells: how
-    finely the losses of several values are told apart. Raises ValueError for values of different
-    shapes, and where the released values are not independent. Sources: Sommer, Meiser, Mohammadi
-    (2019); Doroshenko et al. (2022).
+    The mechanism needs sample, transform and log_prob.
+
+    Parameters
+    ----------
+    cuts : int
+        Quantiles on each line.
+    cells : int
+        How finely the losses of several values are told apart.
+
+    Raises
+    ------
+    ValueError
+        For values of different shapes, and where the released values are not independent.
+
+    References
+    ----------
+    Sommer, Meiser, Mohammadi (2019); Doroshenko et al. (2022).
     """
     s, t = (np.atleast_1d(np.asarray(value, float)) for value in (s, s_neighbour))
     if s.shape != t.shape or s.ndim != 1:
@@ -226,13 +244,21 @@ def losses(mechanism, s, s_neighbour, cuts: int = 1000, cells: int = 1000) -> Lo
     return reduce(lambda one, other: one.joined(other, cells), found)
 
 
-def exact_delta(mechanism, s, s_neighbour, epsilon: float) -> Exact:
+def exact_delta(
+    mechanism: Mechanism, s: ArrayLike, s_neighbour: ArrayLike, epsilon: float
+) -> Exact:
     "The δ at ε of a mechanism between two values (r,) of its query, and its error; see `losses`."
     return losses(mechanism, s, s_neighbour).delta(epsilon)
 
 # %% ../../nbs/checks/56_exact_loss.ipynb #4f0f5c64
 def sampled_delta(
-    mechanism, s, s_neighbour, epsilon: float, *, rng: np.random.Generator, draws: int = 100_000
+    mechanism: Mechanism,
+    s: ArrayLike,
+    s_neighbour: ArrayLike,
+    epsilon: float,
+    *,
+    rng: np.random.Generator,
+    draws: int = 100_000,
 ) -> Exact:
     "As `exact_delta`, for any sample and log_prob, by chance: the error is five standard errors."
     s, t = (np.asarray(value, float) for value in (s, s_neighbour))

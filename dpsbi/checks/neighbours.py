@@ -20,8 +20,19 @@ from ..privacy import whole_number
 class Records:
     """Random data sets (N, *shape) of records between low and high: call it with a generator.
 
-    low, high: numbers, or arrays of a record's shape. size: N, or with `least` the largest N.
-    whole: whole numbers only, as ints. Raises ValueError for an empty domain.
+    Parameters
+    ----------
+    low, high : float | array
+        Numbers, or arrays of a record's shape.
+    size : int
+        N, or with `least` the largest N.
+    whole : bool
+        Whole numbers only, as ints.
+
+    Raises
+    ------
+    ValueError
+        For an empty domain.
     """
 
     low: float | np.ndarray = 0.0
@@ -167,9 +178,9 @@ class Neighbours(NamedTuple):
 def worst_neighbours(
     fn: Callable,
     draw: Callable,
-    relation="replace",
+    relation: str | Callable = "replace",
     *,
-    norm="l1",
+    norm: str | Callable = "l1",
     rng: np.random.Generator,
     starts: int = 30,
     steps: int = 300,
@@ -177,13 +188,30 @@ def worst_neighbours(
 ) -> Neighbours:
     """The neighbouring data sets, of all that a search met, that move the computed query farthest.
 
-    fn: a batch of data sets (B, *x) -> (B, r), as in Query; an error, or NaN, for one of the two
-    counts as infinitely far. draw(rng) -> one data set (N, …); see Records. relation: "replace",
-    "add-remove" (one record removed), "order" (the same records in another order), or
-    relation(x, rng) -> a neighbour. norm: "l1", "l2", "l0", "linf", or a function of two values
-    (r,). starts: random pairs to climb from, for so many steps each. between: whether what lies
-    between two records is a record too; by default, where they are floats. The move is a lower
-    bound on the sensitivity. Raises ValueError for an unknown relation or norm.
+    The move is a lower bound on the sensitivity.
+
+    Parameters
+    ----------
+    fn : function (B, *x) -> (B, r)
+        Of a batch of data sets, as in Query; an error, or NaN, for one of the two counts as
+        infinitely far.
+    draw : function (rng) -> (N, …)
+        Makes one data set; see Records.
+    relation
+        "replace", "add-remove" (one record removed), "order" (the same records in another
+        order), or relation(x, rng) -> a neighbour.
+    norm
+        "l1", "l2", "l0", "linf", or a function of two values (r,).
+    starts : int
+        Random pairs to climb from, for so many steps each.
+    between : bool
+        Whether what lies between two records is a record too; by default, where they are
+        floats.
+
+    Raises
+    ------
+    ValueError
+        For an unknown relation or norm.
     """
     if not (callable(relation) or relation in RELATIONS) or not (callable(norm) or norm in _NORMS):
         raise ValueError(

@@ -8,6 +8,7 @@ __all__ = ['PredictiveCheck', 'predictive_check']
 # %% ../../nbs/checks/52_predictive.ipynb #4817f50e
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,37 +20,43 @@ from ..posterior import Posterior
 # %% ../../nbs/checks/52_predictive.ipynb #145f316e
 @dataclass(frozen=True)
 class PredictiveCheck:
-    "The release s_dp (r,), replicates (S, r) of it, two-sided p-values (r,), and one for all values together."
+    """A release beside its replicates.
+
+    Parameters
+    ----------
+    s_dp : array (r,)
+        The release.
+    replicates : array (S, r)
+        Releases simulated from the posterior.
+    p_values : array (r,)
+        Two-sided, one for each value.
+    overall : float
+        One p-value for all values together.
+    """
 
     s_dp: np.ndarray
     replicates: np.ndarray
     p_values: np.ndarray
     overall: float
 
-    def plot(self, ax=None):
-        "Replicates' 50 and 95 % intervals, and the release, value by value, in units of the replicates' spread."
+    def plot(self, ax: Any = None) -> Any:
+        """Replicates' 50 and 95 % intervals, and the release, value by value.
+
+        In units of the replicates' spread.
+        """
         import matplotlib.pyplot as plt
 
-        ax = (
-            plt.subplots(figsize=(1.5 + 0.5 * self.s_dp.size, 3), layout="constrained")[1]
-            if ax is None
-            else ax
-        )
-        centre, spread, at = (
-            np.median(self.replicates, axis=0),
-            _spread(self.replicates),
-            np.arange(self.s_dp.size),
-        )
+        at = np.arange(self.s_dp.size)
+        if ax is None:
+            ax = plt.subplots(figsize=(1.5 + 0.5 * at.size, 3), layout="constrained")[1]
+        centre, spread = np.median(self.replicates, axis=0), _spread(self.replicates)
         for level, width in ((0.95, 2), (0.5, 7)):
-            low, high = (
-                np.quantile(self.replicates, [0.5 - level / 2, 0.5 + level / 2], axis=0) - centre
-            ) / spread
+            ends = np.quantile(self.replicates, [0.5 - level / 2, 0.5 + level / 2], axis=0)
+            low, high = (ends - centre) / spread
             ax.vlines(at, low, high, color="#2b5c8a", lw=width, alpha=0.5)
         ax.plot(at, (self.s_dp - centre) / spread, "o", color="#d1682a", label="published")
-        (
-            ax.set(xlabel="value of the release", ylabel="spreads from the median"),
-            ax.legend(frameon=False),
-        )
+        ax.set(xlabel="value of the release", ylabel="spreads from the median")
+        ax.legend(frameon=False)
         return ax.figure
 
 
@@ -68,19 +75,49 @@ def predictive_check(
     executor: Executor | None = None,
     progress: bool = True,
 ) -> PredictiveCheck:
-    """Releases simulated from the posterior, beside the one that was made: could this model have made it?
+    """Releases simulated from the posterior, beside the one that was made.
 
-    simulations: replicates. The overall p-value ranks the sum of squared distances from the medians, in robust spreads. Simulations
-    that fail are left out. Raises ValueError for a count below 1, or when all fail. Source: Gelman, Meng and Stern 1996.
+    The overall p-value ranks the sum of squared distances from the medians, in robust spreads.
+    Simulations that fail are left out.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Its draws make the replicates.
+    release : Release
+        The one that was made.
+    model : Model
+        Could it have made the release?
+    rng : np.random.Generator
+        The same result for one seed.
+    simulations : int
+        Replicates.
+    executor : any concurrent.futures.Executor
+        The result is the same without.
+    progress : bool
+        Show a bar.
+
+    Raises
+    ------
+    ValueError
+        For a count below 1, or when all simulations fail.
+
+    References
+    ----------
+    Gelman, Meng and Stern 1996.
     """
     x = replicates(posterior, release, model, simulations, rng, executor, progress)
     x = x[~np.isnan(x).any(axis=1)]
     if len(x) == 0:
         raise ValueError(
-            f"all {simulations} simulations failed (NaN), so there is nothing to compare the release with"
+            f"all {simulations} simulations failed (NaN), "
+            "so there is nothing to compare the release with"
         )
     below, ties = (x < release.s_dp).sum(axis=0), (x == release.s_dp).sum(axis=0)
     position = (below + 0.5 * ties + 0.5) / (len(x) + 1)
-    sum_of_squares = lambda y: (((y - np.median(x, axis=0)) / _spread(x)) ** 2).sum(axis=-1)
+
+    def sum_of_squares(y):
+        return (((y - np.median(x, axis=0)) / _spread(x)) ** 2).sum(axis=-1)
+
     overall = (1 + (sum_of_squares(x) >= sum_of_squares(release.s_dp)).sum()) / (len(x) + 1)
     return PredictiveCheck(release.s_dp, x, 2 * np.minimum(position, 1 - position), float(overall))

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from .predictive import predictive_check
@@ -28,12 +30,23 @@ from dpsbi.checks.scores import (
 )
 from ..mechanisms import Release
 from ..model import Model
+from ..posterior import Posterior
 from ..running import in_order
 
 # %% ../../nbs/checks/53_scorecard.ipynb #529b3ded
 @dataclass(frozen=True)
 class Scores:
-    "What `score` found: columns, and their values (runs, columns), one run for each seed. NaN where a run has no such number."
+    """What `score` found, one run for each seed.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        What was scored.
+    values : array (runs, columns)
+        NaN where a run has no such number.
+    seeds : tuple of int
+        Of the runs.
+    """
 
     columns: tuple[str, ...]
     values: np.ndarray
@@ -43,20 +56,22 @@ class Scores:
         "The median over seeds of each column."
         return dict(zip(self.columns, np.median(self.values, axis=0).tolist()))
 
-    def table(self):
+    def table(self) -> Any:
         "A pandas table, one line for each seed."
         import pandas
 
-        return pandas.DataFrame(
-            self.values, columns=list(self.columns), index=pandas.Index(self.seeds, name="seed")
-        )
+        seeds = pandas.Index(self.seeds, name="seed")
+        return pandas.DataFrame(self.values, columns=list(self.columns), index=seeds)
 
     def _repr_html_(self):
         return self.table()._repr_html_()
 
 
 def _factor(ratio) -> float:
-    "The factor, at least 1, of the ratio that is furthest from 1: too wide and too narrow count alike, and cannot cancel in a median."
+    """The factor, at least 1, of the ratio that is furthest from 1.
+
+    Too wide and too narrow count alike, and cannot cancel in a median.
+    """
     return float(np.exp(np.abs(np.log(ratio)).max()))
 
 
@@ -90,38 +105,64 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
             predictive_p=predictive_check(found, release, model, **how).overall,
         )
     if truth is not None:
-        line["negative_log_density"] = negative_log_density(
-            found, truth, prior=getattr(model, "prior", None)
-        )
+        prior = getattr(model, "prior", None)
+        line["negative_log_density"] = negative_log_density(found, truth, prior=prior)
     return line
 
 # %% ../../nbs/checks/53_scorecard.ipynb #dac25268
 def score(
     method: Callable,
-    reference=None,
+    reference: Posterior | ArrayLike | None = None,
     *,
-    seeds=(1, 2, 3, 4, 5),
+    seeds: ArrayLike = (1, 2, 3, 4, 5),
     size: int = 2000,
     release: Release | None = None,
     model: Model | None = None,
-    truth=None,
+    truth: ArrayLike | None = None,
     simulations: int = 1000,
     executor: Executor | None = None,
     progress: bool = True,
 ) -> Scores:
-    """A method run with each of several seeds, and every score of each run that a reference, a release or a truth allows.
+    """A method run with each of several seeds, and every score of each run.
 
-    method(rng) -> Posterior, or draws (n, d). reference: exact draws to compare with; size: draws of each for C2ST and MMD, where draws worth fewer are told by their copies. release with model:
-    for the log median distance and the predictive check (its overall p-value), of so many simulations each. truth (d,): for the negative log density. seconds: processor time of the
-    process, so of all methods that run at once on threads. One result whatever the executor, but for the seconds (for processes,
-    method must be importable). Raises ValueError if there is nothing to score by, and what the method raises.
+    Every one that a reference, a release or a truth allows. The column seconds is processor time of
+    the process, so of all methods that run at once on threads.
+
+    Parameters
+    ----------
+    method : function (rng) -> Posterior, or draws (n, d)
+        For processes it must be importable.
+    reference : Posterior or array (n, d)
+        Exact draws to compare with.
+    seeds : ints
+        One run for each.
+    size : int
+        Draws of each for C2ST and MMD, where draws worth fewer are told by their copies.
+    release : Release
+        With model: for the log median distance and the predictive check (its overall p-value).
+    model : Model
+        The model of the release.
+    truth : array (d,)
+        For the negative log density.
+    simulations : int
+        Of the log median distance and of the predictive check, each.
+    executor : any concurrent.futures.Executor
+        The result is the same without, but for the seconds.
+    progress : bool
+        Show a bar.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to score by; and what the method raises.
     """
     from threadpoolctl import threadpool_limits
 
     seeds = tuple(np.atleast_1d(seeds).tolist())
     if reference is None and release is None and truth is None:
         raise ValueError(
-            "nothing to score by: give a reference, a release with its model, or the true parameters"
+            "nothing to score by: give a reference, a release with its model, "
+            "or the true parameters"
         )
     if (release is None) != (model is None) and not (release is None and truth is not None):
         raise ValueError("the log median distance needs both, the release and the model")
@@ -131,9 +172,7 @@ def score(
         )
     reference = None if reference is None else as_posterior(reference, "reference")
     tasks = ((method, reference, size, release, model, truth, simulations, seed) for seed in seeds)
-    with (
-        threadpool_limits(1),
-        tqdm(total=len(seeds), desc="seeds", delay=2.0, leave=False, disable=not progress) as bar,
-    ):  # sums in one order
+    bar = tqdm(total=len(seeds), desc="seeds", delay=2.0, leave=False, disable=not progress)
+    with threadpool_limits(1), bar:  # sums in one order
         lines = [(bar.update(1), line)[1] for line in in_order(executor, _score, tasks)]
     return Scores(tuple(lines[0]), np.array([list(line.values()) for line in lines]), seeds)

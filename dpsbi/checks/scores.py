@@ -11,8 +11,10 @@ import math
 import warnings
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 from tqdm import tqdm
 
@@ -23,7 +25,7 @@ from ..privacy import whole_number
 from ..running import batch_sizes, in_order
 
 # %% ../../nbs/checks/50_scores.ipynb #51496269
-def as_posterior(draws, name: str) -> Posterior:
+def as_posterior(draws: Posterior | ArrayLike, name: str) -> Posterior:
     "A Posterior of it, if it is not one; ValueError, naming the argument, if it cannot be."
     if isinstance(draws, Posterior):
         return draws
@@ -35,7 +37,7 @@ def as_posterior(draws, name: str) -> Posterior:
         ) from error
 
 
-def as_pair(a, b) -> tuple[Posterior, Posterior]:
+def as_pair(a: Posterior | ArrayLike, b: Posterior | ArrayLike) -> tuple[Posterior, Posterior]:
     a, b = as_posterior(a, "a"), as_posterior(b, "b")
     if a.dim != b.dim:
         raise ValueError(
@@ -45,7 +47,10 @@ def as_pair(a, b) -> tuple[Posterior, Posterior]:
 
 
 def equal_weight(posterior: Posterior, n: int, rng: np.random.Generator) -> np.ndarray:
-    "n draws (n, d) of equal weight: a random subset, every so many of a Markov chain, a resample of weighted draws."
+    """n draws (n, d) of equal weight.
+
+    A random subset, every so many of a Markov chain, a resample of weighted draws.
+    """
     if posterior.log_weights is not None:
         return posterior.resample(n, rng).theta
     if "chains" in posterior.info:
@@ -54,7 +59,10 @@ def equal_weight(posterior: Posterior, n: int, rng: np.random.Generator) -> np.n
 
 # %% ../../nbs/checks/50_scores.ipynb #afda32d5
 def _copies(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    "A number (n,) for each row of x (n, d), the same for copies within a sample; a row that occurs in both samples is no copy."
+    """A number (n,) for each row of x (n, d), the same for copies within a sample.
+
+    A row that occurs in both samples is no copy.
+    """
     _, row = np.unique(x, axis=0, return_inverse=True)
     row = row.ravel()
     both = np.bincount(row, labels == 0) * np.bincount(row, labels == 1) > 0
@@ -64,7 +72,10 @@ def _copies(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _folds(
     x: np.ndarray, labels: np.ndarray, folds: int, rng: np.random.Generator, together: bool = True
 ) -> np.ndarray:
-    "A fold (n,) for each row of x (n, d), at random, the same number from each sample; together: one fold for copies within a sample."
+    """A fold (n,) for each row of x (n, d), at random, the same number from each sample.
+
+    together: one fold for copies within a sample.
+    """
     row, fold = _copies(x, labels) if together else np.arange(len(x)), np.empty(len(x), int)
     for sample in (labels == 0, labels == 1):
         _, group = np.unique(row[sample], return_inverse=True)
@@ -77,7 +88,10 @@ def _folds(
 
 # %% ../../nbs/checks/50_scores.ipynb #e16c646b
 def draws_worth(posterior: Posterior, other: Posterior) -> float:
-    "The effective number of draws: of weights or chains, or, of draws without either, by their copies where these are many."
+    """The effective number of draws.
+
+    Of weights or chains, or, of draws without either, by their copies where these are many.
+    """
     if posterior.log_weights is not None or "chains" in posterior.info:
         return posterior.ess
     n = len(posterior)
@@ -119,8 +133,8 @@ def _tests(a, b, n, folds, repeats, rng, together):
 
 # %% ../../nbs/checks/50_scores.ipynb #d8f99cf4
 def c2st_scores(
-    a,
-    b,
+    a: Posterior | ArrayLike,
+    b: Posterior | ArrayLike,
     *,
     rng: np.random.Generator,
     size: int | None = None,
@@ -146,12 +160,14 @@ def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
     short = [name for name, p in (("a", a), ("b", b)) if p.log_weights is None and n > len(p)]
     if short:
         raise ValueError(
-            f"size = {n} draws of each are wanted, but {short[0]} has only {len(dict(a=a, b=b)[short[0]])}"
+            f"size = {n} draws of each are wanted, but {short[0]} has only "
+            f"{len(dict(a=a, b=b)[short[0]])}"
         )
     for name, p, effective in (("a", a, worth[0]), ("b", b, worth[1])):
         if n > effective:
             warnings.warn(
-                f"size = {n} draws of each are compared, but those of {name} are worth {effective}: their copies tell them apart; "
+                f"size = {n} draws of each are compared, but those of {name} are worth "
+                f"{effective}: their copies tell them apart; "
                 "leave size out to ask whether the posterior is right",
                 stacklevel=3,
             )
@@ -159,15 +175,28 @@ def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
             size is None and effective < len(p) and p.log_weights is None and "chains" not in p.info
         ):
             warnings.warn(
-                f"the {len(p)} draws of {name} are copies, worth {effective}, and no more than {n} of each are compared; "
+                f"the {len(p)} draws of {name} are copies, worth {effective}, "
+                f"and no more than {n} of each are compared; "
                 "pass the weighted posterior itself",
                 stacklevel=3,
             )
     return all_scores(a, b, n, folds, repeats, rng, n <= min(worth), executor)
 
 
-def all_scores(a, b, n, folds, repeats, rng, together, executor=None) -> np.ndarray:
-    "Accuracies (repeats, folds) of n draws of each, with the copies of a sample in one fold, or in any."
+def all_scores(
+    a: Posterior | ArrayLike,
+    b: Posterior | ArrayLike,
+    n: int,
+    folds: int,
+    repeats: int,
+    rng: np.random.Generator,
+    together: bool,
+    executor: Executor | None = None,
+) -> np.ndarray:
+    """Accuracies (repeats, folds) of n draws of each.
+
+    together: the copies of a sample in one fold, else in any.
+    """
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
@@ -176,8 +205,8 @@ def all_scores(a, b, n, folds, repeats, rng, together, executor=None) -> np.ndar
 
 
 def c2st(
-    a,
-    b,
+    a: Posterior | ArrayLike,
+    b: Posterior | ArrayLike,
     *,
     rng: np.random.Generator,
     size: int | None = None,
@@ -185,12 +214,33 @@ def c2st(
     folds: int = 5,
     executor: Executor | None = None,
 ) -> float:
-    """The accuracy of a classifier that tells draws a from draws b: 0.5 if they are the same, 1 if never.
+    """The accuracy of a classifier that tells draws a from draws b.
 
-    a, b: posteriors, or arrays (n, d); z-scored by a, the reference. size: draws of each (default: the smaller effective
-    sample size, which for arrays that hold many copies is that of the copies); beyond what the draws are worth copies count
-    against them, and a warning says so. repeats: whole tests to average, each with draws, folds and networks of its own.
-    Raises ValueError for different parameters or too few draws. Source: Lopez-Paz and Oquab 2017; network and z-score as in sbibm (Lueckmann et al. 2021).
+    It is 0.5 if they are the same, 1 if it is never wrong.
+
+    Parameters
+    ----------
+    a, b
+        Posteriors, or arrays (n, d); z-scored by a, the reference.
+    size : int
+        Draws of each (default: the smaller effective sample size, which for arrays that
+        hold many copies is that of the copies); beyond what the draws are worth copies
+        count against them, and a warning says so.
+    repeats : int
+        Whole tests to average, each with draws, folds and networks of its own.
+    folds : int
+        Parts of which each is tested once, by a network trained on the others.
+    executor : any concurrent.futures.Executor
+        The result is the same without.
+
+    Raises
+    ------
+    ValueError
+        For different parameters or too few draws.
+
+    References
+    ----------
+    Lopez-Paz and Oquab 2017; network and z-score as in sbibm (Lueckmann et al. 2021).
     """
     return float(_c2st_scores(a, b, rng, size, repeats, folds, executor).mean())
 
@@ -219,20 +269,45 @@ def _thousand(posterior, x):
     return x[np.searchsorted(reached / reached[-1], (np.arange(1000) + 0.5) / 1000)]
 
 # %% ../../nbs/checks/50_scores.ipynb #60bc0839
-def median_bandwidth(a, b) -> float:
-    "The median distance between two draws of the pooled samples a (n, d) and b (m, d), posteriors or arrays; a thousand of each."
+def median_bandwidth(a: Posterior | ArrayLike, b: Posterior | ArrayLike) -> float:
+    """The median distance between two draws of the pooled samples a (n, d) and b (m, d).
+
+    Posteriors or arrays; a thousand of each.
+    """
     a, b = as_pair(a, b)
     x = np.concatenate([_thousand(a, a.theta), _thousand(b, b.theta)])
     squared = _squared_distances(x, x)[np.tril_indices(len(x), -1)]
     return math.sqrt(np.quantile(squared, 0.5, method="inverted_cdf")) or 1.0
 
 
-def mmd2(a, b, *, bandwidth: float | None = None, z_score: bool = False) -> float:
-    """The squared maximum mean discrepancy of draws a and b with a Gaussian kernel: unbiased, around 0 where they agree.
+def mmd2(
+    a: Posterior | ArrayLike,
+    b: Posterior | ArrayLike,
+    *,
+    bandwidth: float | None = None,
+    z_score: bool = False,
+) -> float:
+    """The squared maximum mean discrepancy of draws a and b with a Gaussian kernel.
 
-    a, b: posteriors, or arrays (n, d); weights are used as they are. bandwidth: σ, in the parameters' units (default: median of
-    the pooled pairwise distances). z_score: divide by the standard deviations of a first. Memory is bounded; time grows with
-    n × m. Source: Gretton et al. 2012, Lemma 6. Raises ValueError for different parameters, one draw, or a bandwidth not above 0.
+    Unbiased, around 0 where they agree. Memory is bounded; time grows with n × m.
+
+    Parameters
+    ----------
+    a, b
+        Posteriors, or arrays (n, d); weights are used as they are.
+    bandwidth : float
+        σ, in the parameters' units (default: median of the pooled pairwise distances).
+    z_score : bool
+        Divide by the standard deviations of a first.
+
+    Raises
+    ------
+    ValueError
+        For different parameters, one draw, or a bandwidth not above 0.
+
+    References
+    ----------
+    Gretton et al. 2012, Lemma 6.
     """
     a, b = as_pair(a, b)
     if z_score:
@@ -250,7 +325,15 @@ def mmd2(a, b, *, bandwidth: float | None = None, z_score: bool = False) -> floa
 # %% ../../nbs/checks/50_scores.ipynb #895cfb60
 @dataclass(frozen=True)
 class Marginals:
-    "Kolmogorov–Smirnov per parameter: names, distances (d,), p-values (d,), and p-values after Holm's correction (d,)."
+    """Kolmogorov–Smirnov's test of each of d parameters.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the parameters.
+    distance, p_value, adjusted : array (d,)
+        Distances, p-values, and p-values after Holm's correction.
+    """
 
     names: tuple[str, ...]
     distance: np.ndarray
@@ -261,7 +344,7 @@ class Marginals:
         "Whether no marginal differs, at this family-wise false-alarm rate."
         return bool((self.adjusted > alarm).all())
 
-    def table(self):
+    def table(self) -> Any:
         "A pandas table, one line for each parameter."
         import pandas
 
@@ -302,19 +385,32 @@ def _holm(p):
     return adjusted
 
 # %% ../../nbs/checks/50_scores.ipynb #d46ea803
-def ks(a, b) -> Marginals:
-    """Kolmogorov–Smirnov's test of each marginal of draws a against draws b, or against known distribution functions.
+def ks(a: Posterior | ArrayLike, b: Any) -> Marginals:
+    """Kolmogorov–Smirnov's test of each marginal of draws a against draws b.
 
-    a: a posterior, or an array (n, d). b: the same, or a list of continuous distribution functions (vectorised), one for each
-    parameter; for one parameter, the function alone. Null distribution with effective sample sizes; conservative for ties.
-    Raises ValueError for different parameters.
+    Or against known distribution functions. The null distribution has effective sample sizes; it is
+    conservative for ties.
+
+    Parameters
+    ----------
+    a : Posterior or array (n, d)
+        The draws.
+    b
+        The same, or a list of continuous distribution functions (vectorised), one for each
+        parameter; for one parameter, the function alone.
+
+    Raises
+    ------
+    ValueError
+        For different parameters.
     """
     a = as_posterior(a, "a")
     if callable(b) or (isinstance(b, (list, tuple)) and b and all(callable(f) for f in b)):
         functions = [b] if callable(b) else list(b)
         if len(functions) != a.dim:
             raise ValueError(
-                f"b must hold one distribution function for each of the {a.dim} parameters, not {len(functions)}"
+                f"b must hold one distribution function for each of the {a.dim} parameters, "
+                f"not {len(functions)}"
             )
         distance, worth = (
             np.array([_sup_one(x, a.weights, f) for x, f in zip(a.theta.T, functions)]),
@@ -331,19 +427,33 @@ def ks(a, b) -> Marginals:
 
 # %% ../../nbs/checks/50_scores.ipynb #e9437c95
 def negative_log_density(
-    posterior: Posterior, truth, *, by: str | None = None, prior=None
+    posterior: Posterior, truth: ArrayLike, *, by: str | None = None, prior: Any = None
 ) -> float:
     """-log of the posterior density at the true parameters, in nats.
 
-    truth: (d,). by: "density", the posterior's own log_prob, or "kernel", a Gaussian kernel estimate from its draws (default: the
-    first where there is one, else the second). prior: estimate in its unconstrained space, away from borders. Raises ValueError
-    for another shape, or draws that fill no volume.
+    Parameters
+    ----------
+    posterior : Posterior or array (n, d)
+        Its density, or its draws.
+    truth : array (d,)
+        The true parameters.
+    by : str
+        "density", the posterior's own log_prob, or "kernel", a Gaussian kernel estimate
+        from its draws (default: the first where there is one, else the second).
+    prior : Prior
+        Estimate in its unconstrained space, away from borders.
+
+    Raises
+    ------
+    ValueError
+        For another shape, or draws that fill no volume.
     """
     posterior, truth = as_posterior(posterior, "posterior"), np.atleast_1d(np.asarray(truth, float))
     by = by or ("density" if posterior.density is not None else "kernel")
     if truth.shape != (posterior.dim,):
         raise ValueError(
-            f"truth must hold {posterior.dim} values, for {list(posterior.names)}, not shape {truth.shape}"
+            f"truth must hold {posterior.dim} values, for {list(posterior.names)}, "
+            f"not shape {truth.shape}"
         )
     if by not in ("density", "kernel"):
         raise ValueError(f"by must be 'density' or 'kernel', not {by!r}")
@@ -358,13 +468,22 @@ def negative_log_density(
     constant = np.any(spread <= 1e-12 * np.abs(seen).max(axis=0))
     if constant or np.linalg.matrix_rank((seen - seen.mean(axis=0)) / spread) < points.shape[1]:
         raise ValueError(
-            "the draws fill no volume (a simplex, a constant, or too few draws), so there is no kernel estimate; "
+            "the draws fill no volume (a simplex, a constant, or too few draws), "
+            "so there is no kernel estimate; "
             "prior=model.prior takes away what a simplex has too much"
         )
     return log_det - float(stats.gaussian_kde(points.T, weights=posterior.weights).logpdf(at.T)[0])
 
 # %% ../../nbs/checks/50_scores.ipynb #5c49b47d
-def replicates(posterior, release, model, simulations, rng, executor, progress) -> np.ndarray:
+def replicates(
+    posterior: Posterior | ArrayLike,
+    release: Release,
+    model: Model,
+    simulations: int,
+    rng: np.random.Generator,
+    executor: Executor | None,
+    progress: bool,
+) -> np.ndarray:
     "Releases (simulations, r) simulated at draws of the posterior; NaN where a simulation failed."
     chooser, rest = rng.spawn(2)
     theta = (
@@ -393,15 +512,30 @@ def log_median_distance(
     *,
     rng: np.random.Generator,
     simulations: int = 1000,
-    scale=1.0,
+    scale: ArrayLike = 1.0,
     executor: Executor | None = None,
     progress: bool = True,
 ) -> float:
-    """The logarithm of the median distance between releases simulated from the posterior and the one that was made.
+    """The logarithm of the median distance of simulated releases from the one that was made.
 
-    simulations: posterior draws simulated, one release each. scale: divides each released value, (r,) or a number. Failed
-    simulations count as infinitely far. The same for one seed whatever the executor. Raises ValueError for a count below 1.
-    Lower is NOT better: a posterior that is too narrow, at the best-fitting parameter, has a lower value than the exact one.
+    Lower is NOT better: a posterior that is too narrow, at the best-fitting parameter, has a lower
+    value than the exact one. Failed simulations count as infinitely far.
+
+    Parameters
+    ----------
+    simulations : int
+        Posterior draws simulated, one release each.
+    scale : float or array (r,)
+        Divides each released value.
+    executor : any concurrent.futures.Executor
+        The result is the same without.
+    progress : bool
+        Show a bar.
+
+    Raises
+    ------
+    ValueError
+        For a count below 1.
     """
     s_dp = replicates(posterior, release, model, simulations, rng, executor, progress)
     distance = np.linalg.norm((s_dp - release.s_dp) / scale, axis=1)

@@ -6,15 +6,20 @@
 __all__ = ['raises', 'agrees', 'follows', 'follows_pmf']
 
 # %% ../../nbs/checks/49_testing.ipynb #fea12009
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 # %% ../../nbs/checks/49_testing.ipynb #ade53de2
 @contextmanager
-def raises(error: type[Exception]):
-    "The block must raise `error`; its message is printed. An error of another type passes through, none at all is an `AssertionError`."
+def raises(error: type[Exception]) -> Iterator[None]:
+    """The block must raise `error`; its message is printed.
+
+    An error of another type passes through, none at all is an `AssertionError`.
+    """
     try:
         yield
     except error as caught:
@@ -23,8 +28,13 @@ def raises(error: type[Exception]):
         raise AssertionError(f"expected {error.__name__}, but nothing was raised")
 
 # %% ../../nbs/checks/49_testing.ipynb #054ac94c
-def agrees(estimate, truth, se, alarm: float = 1e-6, verbose: bool = True) -> None:
-    "Assert |estimate - truth| <= z * se for numbers or arrays; `alarm` is the family-wise false-alarm rate (Bonferroni)."
+def agrees(
+    estimate: ArrayLike, truth: ArrayLike, se: ArrayLike, alarm: float = 1e-6, verbose: bool = True
+) -> None:
+    """Assert |estimate - truth| <= z * se for numbers or arrays.
+
+    `alarm` is the family-wise false-alarm rate (Bonferroni).
+    """
     estimate, truth, se = np.broadcast_arrays(
         *(np.asarray(v, float) for v in (estimate, truth, se))
     )
@@ -39,7 +49,7 @@ def agrees(estimate, truth, se, alarm: float = 1e-6, verbose: bool = True) -> No
         )
 
 # %% ../../nbs/checks/49_testing.ipynb #c2044f2f
-def follows(draws, cdf, alarm: float = 1e-6) -> float:
+def follows(draws: ArrayLike, cdf: Callable, alarm: float = 1e-6) -> float:
     "Kolmogorov-Smirnov: assert that `draws` (n,) follow `cdf`; returns the p-value."
     p = stats.kstest(np.asarray(draws), cdf).pvalue
     if not p >= alarm:
@@ -47,8 +57,11 @@ def follows(draws, cdf, alarm: float = 1e-6) -> float:
     return float(p)
 
 # %% ../../nbs/checks/49_testing.ipynb #8beb92df
-def follows_pmf(draws, values, pmf, alarm: float = 1e-6) -> float:
-    "Pearson chi-squared: assert that `draws` (n,) follow `pmf` (k,) on `values` (k,), the rest pooled in one cell; returns the p-value."
+def follows_pmf(draws: ArrayLike, values: ArrayLike, pmf: ArrayLike, alarm: float = 1e-6) -> float:
+    """Pearson chi-squared: assert that `draws` (n,) follow `pmf` (k,) on `values` (k,).
+
+    The rest is pooled in one cell; returns the p-value.
+    """
     draws, values, pmf = np.asarray(draws), np.asarray(values), np.asarray(pmf, float)
     observed = np.array([(draws == v).sum() for v in values], float)
     observed = np.append(observed, draws.size - observed.sum())

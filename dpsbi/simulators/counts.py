@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
 from ..mechanisms import Release
@@ -26,16 +27,28 @@ def _simulate(theta, rng):
 
 
 def gamma_poisson(alpha: float, beta: float) -> Model:
-    """The model theta ~ Gamma(shape alpha, rate beta), count ~ Poisson(theta); simulate returns the counts, shape (n, 1).
+    """The model theta ~ Gamma(shape alpha, rate beta), count ~ Poisson(theta).
 
-    Raises ValueError unless alpha and beta are above 0. Source: Gong (2019), Example 4.
+    `simulate` returns the counts, shape (n, 1).
+
+    Raises
+    ------
+    ValueError
+        Unless alpha and beta are above 0.
+
+    References
+    ----------
+    Gong (2019), Example 4.
     """
     alpha, beta = positive("alpha", alpha), positive("beta", beta)
     return Model(Prior(theta=stats.gamma(alpha, scale=1 / beta)), _simulate)
 
 # %% ../../nbs/simulators/10_counts.ipynb #2b771631
 def counting_query() -> Query:
-    "The number of people with a feature: sensitivity 1 when a person is added or removed; the model simulates the count itself."
+    """The number of people with a feature: sensitivity 1 when a person is added or removed.
+
+    The model simulates the count itself.
+    """
     return Query(
         identity, sensitivity=1, norm="l1", neighbours="add-remove", unit="person", step=1, dim=1
     )
@@ -43,21 +56,24 @@ def counting_query() -> Query:
 # %% ../../nbs/simulators/10_counts.ipynb #af195a9f
 @dataclass(frozen=True)
 class GammaMixture:
-    "A mixture of Gamma(shapes[k], rate) with weights (k,) that sum to 1; log_evidence is log π(s_dp) where it is a posterior."
+    """A mixture of Gamma(shapes[k], rate) with weights (k,) that sum to 1.
+
+    log_evidence is log π(s_dp) where it is a posterior.
+    """
 
     shapes: np.ndarray
     rate: float
     weights: np.ndarray
     log_evidence: float = np.nan
 
-    def pdf(self, theta) -> np.ndarray:
+    def pdf(self, theta: ArrayLike) -> np.ndarray:
         "Density at theta, of any shape."
         return (
             stats.gamma.pdf(np.asarray(theta, float)[..., None], self.shapes, scale=1 / self.rate)
             @ self.weights
         )
 
-    def cdf(self, theta) -> np.ndarray:
+    def cdf(self, theta: ArrayLike) -> np.ndarray:
         "Distribution function at theta, of any shape."
         return (
             special.gammainc(self.shapes, self.rate * np.clip(theta, 0, None)[..., None])
@@ -109,8 +125,20 @@ def _enumerate(
 def exact_posterior(alpha: float, beta: float, release: Release) -> GammaMixture:
     """The exact posterior of the rate, given a privatised count from any mechanism with a density.
 
-    release: of one count. Raises ValueError if no count can explain it. Source: enumeration of the latent count in
-    Gong (2019), eq. (7); counts that together weigh less than 1e-16 are left out.
+    Parameters
+    ----------
+    release : Release
+        Of one count.
+
+    Raises
+    ------
+    ValueError
+        If no count can explain it.
+
+    References
+    ----------
+    Enumeration of the latent count in Gong (2019), eq. (7); counts that together weigh less
+    than 1e-16 are left out.
     """
     alpha, beta = positive("alpha", alpha), positive("beta", beta)
 
@@ -134,7 +162,10 @@ def exact_posterior(alpha: float, beta: float, release: Release) -> GammaMixture
 
 # %% ../../nbs/simulators/10_counts.ipynb #a050a106
 def _log_series(ratio: Callable) -> np.ndarray:
-    "log(1 + r(1) + r(1) r(2) + ...) for ratios r(k) below 1 that fall with k; stops when the terms no longer count."
+    """log(1 + r(1) + r(1) r(2) + ...) for ratios r(k) below 1 that fall with k.
+
+    Stops when the terms no longer count.
+    """
     total, term, k = 1.0, 1.0, 1
     while np.any(term > 1e-17 * total):
         term = term * ratio(k)
@@ -170,8 +201,13 @@ def _log_exp_p(n: int, log_x) -> np.ndarray:
     return np.where(far, series, np.log(np.where(far, 1, p)) + x)
 
 # %% ../../nbs/simulators/10_counts.ipynb #17b345b0
-def log_formula_9(z, alpha: float, beta: float, epsilon: float, s_obs: float) -> np.ndarray:
-    "log of the joint density of z = log theta (any shape) and s_obs, all constants included; right for s_obs <= 0 too."
+def log_formula_9(
+    z: np.ndarray, alpha: float, beta: float, epsilon: float, s_obs: float
+) -> np.ndarray:
+    """log of the joint density of z = log theta (any shape) and s_obs, all constants included.
+
+    Right for s_obs <= 0 too.
+    """
     n = int(np.ceil(s_obs))
     bracket = np.logaddexp(
         _log_exp_q(n, z + epsilon) - epsilon * s_obs, _log_exp_p(n, z - epsilon) + epsilon * s_obs
@@ -184,7 +220,10 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 def _panels(log_f: Callable, low: float, high: float, number: int = 60) -> np.ndarray:
-    "Edges (number + 1,) of equal panels that hold all of exp(log_f) above e^-40 of its peak; the peak lies in [low, high]."
+    """Edges (number + 1,) of equal panels that hold all of exp(log_f) above e^-40 of its peak.
+
+    The peak lies in [low, high].
+    """
     peak = optimize.minimize_scalar(
         lambda z: -log_f(np.array([z]))[0], bounds=(low, high), method="bounded"
     ).x
@@ -205,7 +244,10 @@ def _gauss(f: Callable, a, b) -> np.ndarray:
 
 # %% ../../nbs/simulators/10_counts.ipynb #42efdfe7
 class _OnPanels:
-    "What is read off a joint density exp(_log_joint) of z = log theta and the release, integrated over _edges."
+    """What is read off a joint density exp(_log_joint) of z = log theta and the release.
+
+    Integrated over _edges.
+    """
 
     @cached_property
     def _peak(self) -> float:
@@ -257,10 +299,27 @@ class _OnPanels:
 # %% ../../nbs/simulators/10_counts.ipynb #aec5ea7a
 @dataclass(frozen=True)
 class GammaPoissonLaplace(_OnPanels):
-    """The exact posterior of the rate under Laplace noise, by formula (9) and quadrature: .pdf .cdf .mean .std .log_evidence.
+    """The exact posterior of the rate under Laplace noise, by formula (9) and quadrature.
 
-    alpha, beta: shape and rate of the prior. epsilon: the noise has scale 1/epsilon. s_obs: the privatised count, any real.
-    Raises ValueError for parameters that are not above 0. Source: Gong (2019), eq. (9), completed for s_obs <= 0.
+    It has pdf, cdf, mean, std and log_evidence.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        Shape and rate of the prior.
+    epsilon : float
+        The noise has scale 1/epsilon.
+    s_obs : float
+        The privatised count, any real.
+
+    Raises
+    ------
+    ValueError
+        For parameters that are not above 0.
+
+    References
+    ----------
+    Gong (2019), eq. (9), completed for s_obs <= 0.
     """
 
     alpha: float
@@ -285,7 +344,10 @@ class GammaPoissonLaplace(_OnPanels):
 # %% ../../nbs/simulators/10_counts.ipynb #e58586d1
 @dataclass(frozen=True)
 class Likelihood:
-    "The exact likelihood of a Poisson rate, given a privatised count from any mechanism with a density, by enumeration."
+    """The exact likelihood of a Poisson rate.
+
+    Given a privatised count from any mechanism with a density, by enumeration.
+    """
 
     release: Release
 
@@ -316,7 +378,10 @@ class Likelihood:
         return float((mean - variance) / theta**2)
 
     def maximum(self) -> float:
-        "The maximum likelihood estimate; 0 where no positive rate does better. Right for a density with a single peak in s."
+        """The maximum likelihood estimate; 0 where no positive rate does better.
+
+        Right for a density with a single peak in s.
+        """
         at_0, at_1 = self.release.mechanism.log_prob(self.release.s_dp, np.array([[0.0], [1.0]]))
         if at_1 <= at_0:
             return 0.0
@@ -328,24 +393,30 @@ class Likelihood:
 # %% ../../nbs/simulators/10_counts.ipynb #73c16151
 @dataclass(frozen=True)
 class Poisson:
-    "A count s ~ Poisson(theta): the latent model for `mcem`. theta is a number or an array (1,); counts have shape (n, 1)."
+    """A count s ~ Poisson(theta): the latent model for `mcem`.
+
+    theta is a number or an array (1,); counts have shape (n, 1).
+    """
 
     names = ("theta",)
     bounds = ((0.0, np.inf),)
     dim = 1
 
-    def sample(self, theta, n: int, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, theta: ArrayLike, n: int, rng: np.random.Generator) -> np.ndarray:
         "n counts, shape (n, 1)."
         return rng.poisson(_rate(theta), (n, 1)).astype(float)
 
-    def transform(self, u, theta) -> np.ndarray:
-        "Counts (n, 1) from u (n, 1) in (0, 1): the least s with P(S <= s) >= u, looked up in a table."
+    def transform(self, u: np.ndarray, theta: ArrayLike) -> np.ndarray:
+        """Counts (n, 1) from u (n, 1) in (0, 1).
+
+        The least s with P(S <= s) >= u, looked up in a table.
+        """
         theta = _rate(theta)
         width = 10 * np.sqrt(theta)  # Chernoff: e^-50 lies beyond either end
         s = np.arange(np.floor(max(theta - width, 0)), theta + width + 35)
         return s[np.minimum(np.searchsorted(stats.poisson.cdf(s, theta), u), len(s) - 1)]
 
-    def log_prob(self, s, theta) -> np.ndarray:
+    def log_prob(self, s: ArrayLike, theta: ArrayLike) -> np.ndarray:
         "log P(S = s), shape (n,); -inf where s is no count."
         s, theta = np.asarray(s, float)[..., 0], _rate(theta)
         count = (s >= 0) & (s == np.floor(s))
@@ -353,16 +424,16 @@ class Poisson:
             count, special.xlogy(s, theta) - theta - special.gammaln(np.abs(s) + 1), -np.inf
         )
 
-    def maximise(self, s, weights) -> np.ndarray:
+    def maximise(self, s: np.ndarray, weights: ArrayLike) -> np.ndarray:
         "The rate (1,) that maximises the weighted log-likelihood: the weighted mean."
         return np.asarray(weights) @ s / np.sum(weights)
 
-    def score(self, s, theta) -> np.ndarray:
+    def score(self, s: np.ndarray, theta: ArrayLike) -> np.ndarray:
         "d log P / d theta = s / theta - 1, shape (n, 1); at theta = 0 finite for s = 0 only."
         with np.errstate(divide="ignore"):
             return np.where(s == 0, 0.0, np.divide(s, _rate(theta))) - 1
 
-    def hessian(self, s, theta) -> np.ndarray:
+    def hessian(self, s: np.ndarray, theta: ArrayLike) -> np.ndarray:
         "d² log P / d theta² = -s / theta², shape (n, 1, 1)."
         with np.errstate(divide="ignore"):
             return np.where(s == 0, 0.0, -np.divide(s, _rate(theta) ** 2))[..., None]

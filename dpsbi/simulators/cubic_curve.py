@@ -7,6 +7,7 @@ __all__ = ['netherlands', 'cubic_curve', 'daily_query', 'cumulative_query', 'per
 
 # %% ../../nbs/simulators/12_cubic_curve.ipynb #12e0f4f2
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -28,20 +29,33 @@ class _Curve:
     days: int
 
     def __call__(self, theta, rng):
-        "Curves (B, days) for coefficients theta (B, 4) of t³, t², t, 1; deterministic, so rng is not used."
+        """Curves (B, days) for coefficients theta (B, 4) of t³, t², t, 1.
+
+        Deterministic, so rng is not used.
+        """
         theta = np.asarray(theta, float)
         if theta.ndim != 2 or theta.shape[1] != 4:
             raise ValueError(
-                f"theta must hold the coefficients a0, a1, a2, a3 a row, (B, 4), not shape {theta.shape}"
+                "theta must hold the coefficients a0, a1, a2, a3 a row, (B, 4), "
+                f"not shape {theta.shape}"
             )
         return theta @ np.vander(np.arange(self.days), 4).T.astype(float)
 
 
 def cubic_curve(days: int = 18) -> Model:
-    """Cumulative counts y(t) = a3 + a2 t + a1 t² + a0 t³ at t = 0, ..., days - 1; simulate returns the curves, (B, days).
+    """Cumulative counts y(t) = a3 + a2 t + a1 t² + a0 t³ at t = 0, ..., days - 1.
 
-    The coefficients a0, ..., a3 are standard normal. Raises ValueError unless days is a whole number above 0.
-    Source: Park et al. (2021), section 6.2, eq. (11); time starts at 0 and counts days, as in the authors' published code.
+    `simulate` returns the curves, (B, days). The coefficients a0, ..., a3 are standard normal.
+
+    Raises
+    ------
+    ValueError
+        Unless days is a whole number above 0.
+
+    References
+    ----------
+    Park et al. (2021), section 6.2, eq. (11); time starts at 0 and counts days, as in the
+    authors' published code.
     """
     return Model(Prior(**{f"a{i}": stats.norm(0, 1) for i in range(4)}), _Curve(_days(days)))
 
@@ -82,9 +96,15 @@ def _cumulative(x, days) -> np.ndarray:
 
 # %% ../../nbs/simulators/12_cubic_curve.ipynb #a4d93ad0
 def daily_query(days: int = 18, neighbours: str = "add-remove") -> Query:
-    """New cases each day, from cumulative counts (B, days): a PERSON changes them by 1 (added or removed) or 2 (replaced) in L1.
+    """New cases each day, from cumulative counts (B, days).
 
-    Assumes that each person is reported once. Whole numbers on data (step 1). Raises ValueError for bad arguments.
+    A PERSON changes them by 1 (added or removed) or 2 (replaced) in L1. Assumes that each
+    person is reported once. Whole numbers on data (step 1).
+
+    Raises
+    ------
+    ValueError
+        For bad arguments.
     """
     days = _days(days)
     return Query(
@@ -99,9 +119,15 @@ def daily_query(days: int = 18, neighbours: str = "add-remove") -> Query:
 
 
 def cumulative_query(days: int = 18, neighbours: str = "add-remove") -> Query:
-    """The cumulative counts themselves: one PERSON changes them by up to days (added or removed) or days - 1 (replaced) in L1.
+    """The cumulative counts themselves.
 
-    For comparison only: daily_query holds the same information at 1/days of the sensitivity. Raises ValueError for bad arguments.
+    One PERSON changes them by up to days (added or removed) or days - 1 (replaced) in L1. For
+    comparison only: daily_query holds the same information at 1/days of the sensitivity.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments.
     """
     days = _days(days)
     sensitivity = max(
@@ -110,10 +136,17 @@ def cumulative_query(days: int = 18, neighbours: str = "add-remove") -> Query:
     return Query(_Totals(days), sensitivity, "l1", neighbours, unit="person", step=1, dim=days)
 
 # %% ../../nbs/simulators/12_cubic_curve.ipynb #b214ceb5
-def person_distance(kernel: Kernel, days: int = 18, bounds=None) -> StatedDistance:
-    """The MMD of cumulative counts, with its exact sensitivity to one PERSON added or removed: sqrt(2 k(0) - 2 k(1)).
+def person_distance(kernel: Kernel, days: int = 18, bounds: Any = None) -> StatedDistance:
+    """The MMD of cumulative counts, with its exact sensitivity to one PERSON added or removed.
 
-    kernel: of dpsbi.mmd, its bandwidth in cases. bounds: as for mmd_distance. Assumes that each person is reported once.
+    It is sqrt(2 k(0) - 2 k(1)). Assumes that each person is reported once.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Of dpsbi.mmd, its bandwidth in cases.
+    bounds
+        As for mmd_distance.
     """
     mmd = mmd_distance(kernel, _days(days), bounds)
     return StatedDistance(

@@ -10,6 +10,7 @@ __all__ = ['TRUTH', 'CONFIDENTIAL', 'PUBLISHED', 'summary_names', 'l1_sensitivit
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg, stats
 
 from ..mechanisms import Laplace, Release
@@ -20,7 +21,10 @@ from ..privacy import Query, identity, positive, whole_number
 # %% ../../nbs/simulators/15_linear_regression.ipynb #cffd7e21
 @dataclass(frozen=True)
 class _Subjects:
-    "Data sets (B, n, p + 1), the outcome last, for coefficients theta (B, p + 1); noise: standard deviation of the outcomes."
+    """Data sets (B, n, p + 1), the outcome last, for coefficients theta (B, p + 1).
+
+    noise: standard deviation of the outcomes.
+    """
 
     n: int
     x_mean: tuple[float, ...]
@@ -37,7 +41,10 @@ class _Subjects:
 # %% ../../nbs/simulators/15_linear_regression.ipynb #97ab8766
 @dataclass(frozen=True)
 class _Summary:
-    "Clamped, scaled second moments (B, r) of data sets (B, n, p + 1), in the order of the published vector."
+    """Clamped, scaled second moments (B, r) of data sets (B, n, p + 1).
+
+    In the order of the published vector.
+    """
 
     n: int
     p: int
@@ -46,11 +53,15 @@ class _Summary:
     def __call__(self, x):
         if x.shape[1:] != (self.n, self.p + 1):
             raise ValueError(
-                f"the query takes {self.n} records of {self.p} predictors and the outcome, in data sets "
-                f"(B, {self.n}, {self.p + 1}), not {x.shape}; a model of other n or p has a query of its own"
+                f"the query takes {self.n} records of {self.p} predictors and the outcome, "
+                f"in data sets (B, {self.n}, {self.p + 1}), not {x.shape}; "
+                "a model of other n or p has a query of its own"
             )
         z = np.clip(x, -self.clamp, self.clamp) / self.clamp
-        moment = lambda i, j: np.einsum("bn,bn->b", z[..., i], z[..., j])
+
+        def moment(i, j):
+            return np.einsum("bn,bn->b", z[..., i], z[..., j])
+
         first, y, x0 = z.sum(axis=1).T, self.p, range(self.p)
         cross = [first[y], *(moment(j, y) for j in x0), moment(y, y)]
         within = [*(first[j] for j in x0), *(moment(i, j) for i in x0 for j in range(i, self.p))]
@@ -58,17 +69,21 @@ class _Summary:
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #624ac2fe
 def summary_names(p: int) -> tuple[str, ...]:
-    "What the values of the query are means of, in their order: ('y', 'x1·y', …, 'y²', 'x1', …, 'x1²', 'x1·x2', …)."
+    """What the values of the query are means of, in their order.
+
+    They are ('y', 'x1·y', …, 'y²', 'x1', …, 'x1²', 'x1·x2', …).
+    """
     x = [f"x{j + 1}" for j in range(p)]
     squares = [f"{a}²" if a == b else f"{a}·{b}" for i, a in enumerate(x) for b in x[i:]]
     return ("y", *(f"{a}·y" for a in x), "y²", *x, *squares)
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #836caa1d
 def l1_sensitivity(n: int, p: int) -> float:
-    """The exact L1 sensitivity of the query for n subjects and p predictors, when one subject is replaced.
+    """The exact L1 sensitivity of the query for n subjects and p predictors.
 
-    d(d+2)²/(2(d+1))/n with d = p + 1. The SPPE paper (section 4.2) has (p² + 3p + 3)/n and Ju et al. (2022) have
-    (p² + 4p + 3)/n: bounds that hold, and are not attained.
+    When one subject is replaced. d(d+2)²/(2(d+1))/n with d = p + 1. The SPPE paper (section 4.2)
+    has (p² + 3p + 3)/n and Ju et al. (2022) have (p² + 4p + 3)/n: bounds that hold, and are not
+    attained.
     """
     d = p + 1
     return d * (d + 2) ** 2 / (2 * (d + 1)) / n
@@ -79,25 +94,54 @@ def linear_regression(
     p: int,
     clamp: float = 10.0,
     noise_variance: float = 2.0,
-    x_mean=None,
+    x_mean: ArrayLike | None = None,
     prior: Prior | None = None,
     *,
     records: bool = True,
 ) -> tuple[Model, Query]:
-    """Linear regression of n subjects on p predictors, and the query of clamped second moments with its exact L1 sensitivity.
+    """Linear regression of n subjects on p predictors, and its query with the exact L1 sensitivity.
 
-    theta (B, p + 1): intercept, then slopes. Data sets (B, n, p + 1): predictors N(x_mean, I), then the outcome. clamp: the
-    query clamps records to [-clamp, clamp] and scales them to [-1, 1]; its values are named by `summary_names`. noise_variance:
-    of the outcome given the predictors. x_mean (p,): default (0.9, -1.17) for p = 2, else zeros. prior: of the coefficients,
-    default N(0, I) named beta. records=False: the model simulates the query's value itself, a block at a time, and the query is
-    the identity. p may be 0, an intercept alone. Raises ValueError for impossible sizes or shapes that do not match. Source: SPPE paper, section 4.2 and appendix C.2.
+    The query holds clamped second moments, named by `summary_names`. theta (B, p + 1): intercept,
+    then slopes. Data sets (B, n, p + 1): predictors N(x_mean, I), then the outcome.
+
+    Parameters
+    ----------
+    n : int
+        Subjects.
+    p : int
+        Predictors; 0: an intercept alone.
+    clamp : float
+        The query clamps records to [-clamp, clamp] and scales them to [-1, 1].
+    noise_variance : float
+        Of the outcome given the predictors.
+    x_mean : array (p,)
+        Means of the predictors; default (0.9, -1.17) for p = 2, else zeros.
+    prior : Prior
+        Of the coefficients; default N(0, I), named beta.
+    records : bool
+        False: the model simulates the query's value itself, a block at a time, and the query is
+        the identity.
+
+    Returns
+    -------
+    Model, Query
+
+    Raises
+    ------
+    ValueError
+        For impossible sizes, or shapes that do not match.
+
+    References
+    ----------
+    SPPE paper, section 4.2 and appendix C.2.
     """
     n, p = whole_number("n", n), whole_number("p", p, 0)
     x_mean = _x_mean(x_mean, p)
     prior = prior or Prior(beta=stats.multivariate_normal(np.zeros(p + 1)))
     if prior.dim != p + 1:
         raise ValueError(
-            f"the prior has {prior.dim} parameters, but {p} predictors and the intercept need {p + 1}"
+            f"the prior has {prior.dim} parameters, "
+            f"but {p} predictors and the intercept need {p + 1}"
         )
     subjects = _Subjects(n, x_mean, positive("noise_variance", noise_variance) ** 0.5)
     summary = _Summary(n, p, positive("clamp", clamp))
@@ -121,40 +165,49 @@ def _x_mean(x_mean, p: int) -> tuple[float, ...]:
 # %% ../../nbs/simulators/15_linear_regression.ipynb #b8df6e8c
 @dataclass(frozen=True)
 class _Summaries:
-    "The query's values (B, r) for theta (B, p + 1), by blocks of data sets that hold about a million numbers."
+    """The query's values (B, r) for theta (B, p + 1).
+
+    By blocks of data sets that hold about a million numbers.
+    """
 
     subjects: _Subjects
     summary: _Summary
 
     def __call__(self, theta, rng):
         block = max(1, 2**20 // (self.summary.n * (self.summary.p + 1)))
-        return np.concatenate(
-            [
-                self.summary(self.subjects(theta[k : k + block], rng))
-                for k in range(0, len(theta), block)
-            ]
-        )
+        starts = range(0, len(theta), block)
+        blocks = (self.subjects(theta[k : k + block], rng) for k in starts)
+        return np.concatenate([self.summary(x) for x in blocks])
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #32169e17
 def _normal(prior: Prior) -> tuple[np.ndarray, np.ndarray]:
-    "Mean (d,) and covariance (d, d) of a normal prior; ValueError for any other, which has no conjugate update."
+    """Mean (d,) and covariance (d, d) of a normal prior.
+
+    ValueError for any other, which has no conjugate update.
+    """
     means, covs = [], []
     for name, marginal in getattr(prior, "marginals", {"the prior": prior}).items():
         if type(marginal).__name__ == "multivariate_normal_frozen":
-            means.append(marginal.mean), covs.append(marginal.cov_object.covariance)
+            means.append(marginal.mean)
+            covs.append(marginal.cov_object.covariance)
         elif hasattr(marginal, "dist") and marginal.dist.name == "norm":
-            means.append([marginal.mean()]), covs.append([[marginal.var()]])
+            means.append([marginal.mean()])
+            covs.append([[marginal.var()]])
         else:
             raise ValueError(
-                f"the coefficients need normal priors (scipy.stats.norm or multivariate_normal), and {name} is "
-                "something else: use importance, or a latent model with an update of your own"
+                "the coefficients need normal priors (scipy.stats.norm or multivariate_normal), "
+                f"and {name} is something else: use importance, "
+                "or a latent model with an update of your own"
             )
     return np.concatenate(means), linalg.block_diag(*covs)
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #7a29cd63
 @dataclass(frozen=True)
 class _Conjugate:
-    "What the latent models below share: the arguments of `linear_regression`, checked by it, with a normal prior."
+    """What the latent models below share.
+
+    The arguments of `linear_regression`, checked by it, with a normal prior.
+    """
 
     n: int
     p: int
@@ -164,100 +217,122 @@ class _Conjugate:
     prior: Prior | None = None
 
     def __post_init__(self):
-        model, _ = linear_regression(
-            self.n, self.p, self.clamp, self.noise_variance, self.x_mean, self.prior
-        )
+        given = self.n, self.p, self.clamp, self.noise_variance, self.x_mean, self.prior
+        model, _ = linear_regression(*given)
         mean, cov = _normal(model.prior)
-        for name, value in dict(
-            _subjects=model.simulate,
-            x_mean=model.simulate.x_mean,
-            prior=model.prior,
-            _mean=mean,
-            _precision=np.linalg.inv(cov),
-        ).items():
+        known = dict(_subjects=model.simulate, x_mean=model.simulate.x_mean, prior=model.prior)
+        known |= dict(_mean=mean, _precision=np.linalg.inv(cov))
+        for name, value in known.items():
             object.__setattr__(self, name, value)
 
     @property
     def names(self) -> tuple[str, ...]:
+        "Names of the coefficients."
         return self.prior.names
 
-    def start(self, chains, rng):
+    def start(self, chains: int, rng: np.random.Generator) -> np.ndarray:
         "Coefficients (C, p + 1) from the prior."
         return self.prior.sample(chains, rng)
 
     def _draw(self, xx, xy, rng):
         "Coefficients given X'X (C, p + 1, p + 1) and X'y (C, p + 1) of raw records."
         root = np.linalg.cholesky(self._precision + xx / self.noise_variance)
-        half = np.linalg.solve(
-            root, (self._precision @ self._mean + xy / self.noise_variance)[..., None]
-        )
+        b = self._precision @ self._mean + xy / self.noise_variance
+        half = np.linalg.solve(root, b[..., None])
         return np.linalg.solve(root.swapaxes(1, 2), half + rng.standard_normal(half.shape))[..., 0]
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #97bf74ea
 def _pairs(p: int) -> tuple[np.ndarray, np.ndarray]:
     "Which two entries of (1, x1, …, xp, y) each value of the query multiplies: i (r,) and j (r,)."
     x, y = range(1, p + 1), p + 1
-    pairs = [
-        (0, y),
-        *((j, y) for j in x),
-        (y, y),
-        *((0, j) for j in x),
-        *((i, j) for i in x for j in range(i, p + 1)),
-    ]
-    return tuple(np.array(pairs).T)
+    with_y = [(0, y), *((j, y) for j in x), (y, y)]
+    among_x = [*((0, j) for j in x), *((i, j) for i in x for j in range(i, p + 1))]
+    return tuple(np.array(with_y + among_x).T)
 
 
 @dataclass(frozen=True)
 class RegressionRecords(_Conjugate):
-    """Linear regression as `da_mcmc` takes it: records (C, n, p + 1) as unknowns, raw, their clamp in the contributions only.
+    """Linear regression as `da_mcmc` takes it: records (C, n, p + 1) as unknowns.
 
-    Arguments as for `linear_regression`; the prior must be normal. Raises ValueError as it does, and for other priors.
+    The records are raw; their clamp is in the contributions only.
+
+    Parameters
+    ----------
+    n, p, clamp, noise_variance, x_mean, prior
+        As for `linear_regression`; the prior must be normal.
+
+    Raises
+    ------
+    ValueError
+        As `linear_regression` does, and for other priors.
     """
 
-    def records(self, theta, rng):
+    def records(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        "Records (C, n, p + 1) given coefficients (C, p + 1)."
         return self._subjects(theta, rng)
 
-    def contributions(self, x):
-        z = np.concatenate(
-            [np.ones((*x.shape[:2], 1)), np.clip(x, -self.clamp, self.clamp) / self.clamp], axis=2
-        )
+    def contributions(self, x: np.ndarray) -> np.ndarray:
+        "What each record adds to the query's value: (C, n, r)."
+        clamped = np.clip(x, -self.clamp, self.clamp) / self.clamp
+        z = np.concatenate([np.ones((*x.shape[:2], 1)), clamped], axis=2)
         i, j = _pairs(self.p)
         return z[..., i] * z[..., j] / self.n
 
-    def update(self, theta, x, rng):
+    def update(self, theta: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        "Coefficients (C, p + 1) given the records."
         X = np.concatenate([np.ones((*x.shape[:2], 1)), x[..., :-1]], axis=2)
         return self._draw(X.swapaxes(1, 2) @ X, np.einsum("cni,cn->ci", X, x[..., -1]), rng)
 
-    def log_prior(self, theta):
+    def log_prior(self, theta: np.ndarray) -> np.ndarray:
+        "Log prior density (C,) of coefficients, up to a constant."
         e = theta - self._mean
         return -0.5 * np.einsum("ci,ij,cj->c", e, self._precision, e)
 
-    def carry(self, theta, x, theta_new, rng):
+    def carry(
+        self, theta: np.ndarray, x: np.ndarray, theta_new: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        "The records, with the outcomes taken along from theta to theta_new."
         change = theta_new - theta
         y = x[..., -1] + change[:, :1] + np.einsum("cnj,cj->cn", x[..., :-1], change[:, 1:])
         return np.concatenate([x[..., :-1], y[..., None]], axis=2)
 
-    def nearby(self, theta, x, size, rng):
+    def nearby(
+        self, theta: np.ndarray, x: np.ndarray, size: float, rng: np.random.Generator
+    ) -> np.ndarray:
+        "Records mixed with fresh ones, a share `size` of them; their law stays."
+
+        def errors(x):
+            return x[..., -1] - theta[:, :1] - np.einsum("cnj,cj->cn", x[..., :-1], theta[:, 1:])
+
+        def some(old, new):
+            return np.sqrt(1 - size**2) * old + size * new
+
         fresh = self._subjects(theta, rng)
-        errors = lambda x: (
-            x[..., -1] - theta[:, :1] - np.einsum("cnj,cj->cn", x[..., :-1], theta[:, 1:])
-        )
-        some = lambda old, new: np.sqrt(1 - size**2) * old + size * new
         x0 = self.x_mean + some(x[..., :-1] - self.x_mean, fresh[..., :-1] - self.x_mean)
-        y = (
-            theta[:, :1]
-            + np.einsum("cnj,cj->cn", x0, theta[:, 1:])
-            + some(errors(x), errors(fresh))
-        )
+        y = theta[:, :1] + np.einsum("cnj,cj->cn", x0, theta[:, 1:])
+        y = y + some(errors(x), errors(fresh))
         return np.concatenate([x0, y[..., None]], axis=2)
 
 # %% ../../nbs/simulators/15_linear_regression.ipynb #37bfcc65
 @dataclass(frozen=True)
 class RegressionMoments(_Conjugate):
-    """Linear regression as Bernstein and Sheldon's Gibbs sampler takes it: the query's value s (C, r), unclamped, as the unknown.
+    """Linear regression as Bernstein and Sheldon's Gibbs sampler takes it.
 
-    Arguments as for `linear_regression`; the prior must be normal. An approximation: normal s, no clamp. Raises ValueError as
-    `linear_regression` does, and for other priors. Source: Bernstein and Sheldon (2019).
+    The unknown is the query's value s (C, r), unclamped. An approximation: normal s, no clamp.
+
+    Parameters
+    ----------
+    n, p, clamp, noise_variance, x_mean, prior
+        As for `linear_regression`; the prior must be normal.
+
+    Raises
+    ------
+    ValueError
+        As `linear_regression` does, and for other priors.
+
+    References
+    ----------
+    Bernstein and Sheldon (2019).
     """
 
     @property
@@ -265,28 +340,37 @@ class RegressionMoments(_Conjugate):
         return np.array([1.0] + [1 / self.clamp] * (self.p + 1))
 
     def _subject(self, theta):
-        "Mean (C, p + 2) and second moments (C, p + 2, p + 2) of one subject's (1, x1, …, xp, y), in the units of the query."
-        B = np.concatenate(
-            [
-                np.broadcast_to(np.eye(self.p + 1), (len(theta), self.p + 1, self.p + 1)),
-                theta[:, None],
-            ],
-            axis=1,
-        )
+        """Mean (C, p + 2) and second moments (C, p + 2, p + 2) of one subject's (1, x1, …, xp, y).
+
+        In the units of the query.
+        """
+        eye = np.broadcast_to(np.eye(self.p + 1), (len(theta), self.p + 1, self.p + 1))
+        B = np.concatenate([eye, theta[:, None]], axis=1)
         u = np.array([1.0, *self.x_mean])
         M = B @ (np.outer(u, u) + np.diag([0.0] + [1.0] * self.p)) @ B.swapaxes(1, 2)
         M[:, -1, -1] += self.noise_variance
         return B @ u * self._units, M * np.outer(self._units, self._units)
 
-    def moments(self, theta):
-        "Mean (C, r) and covariance (C, r, r) of the unclamped query's value at coefficients theta (C, p + 1)."
+    def moments(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (C, r) and covariance (C, r, r) of the unclamped query's value.
+
+        At coefficients theta (C, p + 1).
+        """
         (mu, M), (i, j) = self._subject(theta), _pairs(self.p)
-        means, M_ = mu[:, i] * mu[:, j], lambda a, b: M[:, a[:, None], b]
-        cov = M_(i, i) * M_(j, j) + M_(i, j) * M_(j, i) - 2 * means[:, :, None] * means[:, None, :]
+        means = mu[:, i] * mu[:, j]
+
+        def of(a, b):
+            return M[:, a[:, None], b]
+
+        cov = of(i, i) * of(j, j) + of(i, j) * of(j, i)
+        cov = cov - 2 * means[:, :, None] * means[:, None, :]
         return M[:, i, j], cov / self.n
 
-    def update(self, s, rng):
-        "Coefficients (C, p + 1) from their posterior given the query's value s (C, r), its X'X made positive semidefinite."
+    def update(self, s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Coefficients (C, p + 1) from their posterior given the query's value s (C, r).
+
+        Its X'X is made positive semidefinite.
+        """
         i, j = _pairs(self.p)
         gram = np.ones((len(s), self.p + 2, self.p + 2))
         gram[:, i, j] = gram[:, j, i] = s
@@ -302,8 +386,13 @@ PUBLISHED = (-0.3824, -0.0667, 0.0320, 0.2720, 0.0988, -0.1385, 0.0219, -0.0229,
 
 
 def published(records: bool = True) -> Release:
-    """The SPPE paper's release of 100 subjects with p = 2 (appendix C.2), whose noise was calibrated to 13/n at ε = 10.
+    """The SPPE paper's release of 100 subjects with p = 2 (appendix C.2).
 
-    records: as in `linear_regression`, for a model that simulates data sets or the query's value itself.
+    Its noise was calibrated to 13/n at ε = 10.
+
+    Parameters
+    ----------
+    records : bool
+        As in `linear_regression`, for a model that simulates data sets or the query's value itself.
     """
     return Release(PUBLISHED, linear_regression(100, 2, records=records)[1], Laplace(0.013))

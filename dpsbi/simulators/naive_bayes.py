@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
 from ..mechanisms import Laplace, Release
@@ -23,7 +24,10 @@ from ..privacy import Query, identity, positive
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #d5c81267
 @dataclass(frozen=True)
 class _Layout:
-    "How many records, classes, and levels of each feature; and where their numbers stand in theta and in the query."
+    """How many records, classes, and levels of each feature there are.
+
+    And where their numbers stand in theta and in the query.
+    """
 
     n: int
     classes: int
@@ -50,7 +54,10 @@ class _Layout:
         return Prior(**{"class": dirichlet(self.classes)}, **parts)
 
     def split(self, theta):
-        "theta (B, d) as the class shares (B, I) and, for each feature, its probabilities given the class (B, I, J)."
+        """theta (B, d) as the class shares (B, I) and the features' probabilities.
+
+        For each feature these are given the class, (B, I, J).
+        """
         cells = theta[:, self.classes :].reshape(len(theta), self.classes, self.width)
         return theta[:, : self.classes], [
             cells[..., a : a + J] for a, J in zip(self.starts, self.levels)
@@ -117,7 +124,10 @@ class _Table:
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #887b6668
 @dataclass(frozen=True)
 class _Proportions:
-    "Proportions (B, I ΣJ) of class i and level j of feature k, in data sets (B, n, 1 + K), codes cut to their range; NaN for NaN."
+    """Proportions (B, I ΣJ) of class i and level j of feature k, in data sets (B, n, 1 + K).
+
+    Codes cut to their range; NaN for NaN.
+    """
 
     layout: _Layout
 
@@ -125,7 +135,8 @@ class _Proportions:
         L = self.layout
         if x.shape[1:] != (L.n, 1 + len(L.levels)):
             raise ValueError(
-                f"the query takes {L.n} records of a class and {len(L.levels)} features, in data sets "
+                f"the query takes {L.n} records of a class and {len(L.levels)} features, "
+                "in data sets "
                 f"(B, {L.n}, {1 + len(L.levels)}), not {x.shape}"
             )
         most = np.array([L.classes, *L.levels]) - 1
@@ -147,18 +158,39 @@ def naive_bayes(
     n: int,
     classes: int = 2,
     features: int = 2,
-    levels=2,
+    levels: int | tuple[int, ...] = 2,
     concentration: float = 2.0,
     *,
     records: bool = True,
 ) -> tuple[Model, Query]:
-    """The naive Bayes model of n records, and the query of proportions with its exact L1 sensitivity 2K/n.
+    """The naive Bayes model of n records, and its query with the exact L1 sensitivity 2K/n.
 
-    classes: I. features: K. levels: of every feature, or one number for each (J_1, ..., J_K). concentration: alpha, of all
-    Dirichlet priors. theta (B, I + I ΣJ): class shares, then the probabilities of (class i, feature k, level j). Data sets
-    (B, n, 1 + K): class, then levels, from 0. The query: proportions (B, I ΣJ) of (class i, feature k, level j). records=False:
-    the model simulates the query's value itself, at a cost that does not grow with n, and the query is the identity. Raises
-    ValueError for sizes that make no sense. Source: SPPE paper, appendix C.3.
+    theta (B, I + I ΣJ): class shares, then the probabilities of (class i, feature k, level j). Data
+    sets (B, n, 1 + K): class, then levels, from 0. The query: proportions (B, I ΣJ) of (class i,
+    feature k, level j).
+
+    Parameters
+    ----------
+    classes : int
+        I, the number of classes.
+    features : int
+        K, the number of features.
+    levels
+        Of every feature, or one number for each (J_1, ..., J_K).
+    concentration : float
+        alpha, of all Dirichlet priors.
+    records : bool
+        False: the model simulates the query's value itself, at a cost that does not grow
+        with n, and the query is the identity.
+
+    Raises
+    ------
+    ValueError
+        For sizes that make no sense.
+
+    References
+    ----------
+    SPPE paper, appendix C.3.
     """
     L = _layout(n, classes, features, levels, concentration)
     about = dict(sensitivity=2 * len(L.levels) / L.n, dim=L.classes * L.width)
@@ -183,7 +215,10 @@ def _log_terms(a: np.ndarray, b: np.ndarray, totals: np.ndarray) -> np.ndarray:
 
 
 def _log_convolve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    "log Σ_c exp(a[c] + b[N - c]) for N = 0, ..., n, in blocks of rows that hold about a million terms."
+    """log Σ_c exp(a[c] + b[N - c]) for N = 0, ..., n.
+
+    In blocks of rows that hold about a million terms.
+    """
     blocks = np.array_split(np.arange(len(a)), max(1, len(a) ** 2 // 2**20))
     return np.concatenate([_log_sum(_log_terms(a, b, rows)) for rows in blocks])
 
@@ -197,7 +232,10 @@ def _log_sum(terms: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #b427bd78
 class _Shares:
-    "Cells with log weights g (J, n + 1) of their counts, which add up to a total; all sums are over ways to share it."
+    """Cells with log weights g (J, n + 1) of their counts, which add up to a total.
+
+    All sums are over ways to share it.
+    """
 
     def __init__(self, g: np.ndarray):
         self.g = g
@@ -220,7 +258,10 @@ class _Shares:
         return _log_terms(self.g[j], self.others[j], totals) - self.log_total[totals, None]
 
     def sample(self, totals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        "Counts (m, J) that add up to totals (m,): the last cell given the total, then the one before given what is left."
+        """Counts (m, J) that add up to totals (m,).
+
+        The last cell given the total, then the one before given what is left.
+        """
         counts, left = np.zeros((len(totals), len(self.g)), int), totals
         for j in range(len(self.g) - 1, 0, -1):
             kinds, which = np.unique(left, return_inverse=True)
@@ -256,11 +297,11 @@ class BetaMixture:
             np.sqrt(self.weights @ (share * (1 - share) / (total + 1) + (share - self.mean) ** 2))
         )
 
-    def pdf(self, p) -> np.ndarray:
+    def pdf(self, p: ArrayLike) -> np.ndarray:
         "Density at p, of any shape."
         return stats.beta.pdf(np.asarray(p, float)[..., None], self.a, self.b) @ self.weights
 
-    def cdf(self, p) -> np.ndarray:
+    def cdf(self, p: ArrayLike) -> np.ndarray:
         "Distribution function at p, of any shape."
         return (
             special.betainc(self.a, self.b, np.clip(np.asarray(p, float), 0, 1)[..., None])
@@ -298,14 +339,19 @@ class _Marginals:
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #76119969
 def _dirichlet(alpha: float, counts: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    "For each array of counts (C, J) a draw of Dirichlet(alpha + counts); all of them side by side (C, d)."
+    """For each array of counts (C, J) a draw of Dirichlet(alpha + counts).
+
+    All of them side by side (C, d).
+    """
     gammas = [rng.standard_gamma(alpha + c) for c in counts]
     return np.concatenate([g / g.sum(axis=1, keepdims=True) for g in gammas], axis=1)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #7dd8d0b4
 class NaiveBayesPosterior(_Marginals):
-    """The exact posterior, made by `exact_posterior`: .mean() .std() .interval() .cdf(theta) .marginals .names .class_counts
-    .log_evidence, and .sample(draws, rng) for independent draws of all parameters together.
+    """The exact posterior, made by `exact_posterior`.
+
+    .mean() .std() .interval() .cdf(theta) .marginals .names .class_counts. .log_evidence, and
+    .sample(draws, rng) for independent draws of all parameters together.
     """
 
     def __init__(self, layout: _Layout, cells: list[list[_Shares]], classes: _Shares):
@@ -342,7 +388,10 @@ class NaiveBayesPosterior(_Marginals):
         )
 
     def sample(self, draws: int, rng: np.random.Generator) -> Posterior:
-        "Independent exact draws of theta: the hidden counts first, then the Dirichlet vectors given the counts."
+        """Independent exact draws of theta.
+
+        The hidden counts first, then the Dirichlet vectors given the counts.
+        """
         totals = self._classes.sample(np.full(draws, self._layout.n), rng)
         counts = [
             totals,
@@ -362,14 +411,20 @@ class NaiveBayesPosterior(_Marginals):
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #1ffc251c
 def _mixture(alpha: float, J: int, N: np.ndarray, weights: np.ndarray) -> BetaMixture:
-    "Beta(alpha + c, (J - 1) alpha + N - c) with weights (N, c), but for those that together weigh less than 1e-16."
+    """Beta(alpha + c, (J - 1) alpha + N - c) with weights (N, c).
+
+    But for those that together weigh less than 1e-16.
+    """
     row, c = np.nonzero(weights > 1e-16 / weights.size)
     kept = weights[row, c]
     return BetaMixture(alpha + c, (J - 1) * alpha + N[row] - c, kept / kept.sum())
 
 
 def _within(alpha: float, shares: _Shares, j: int, of_class: np.ndarray) -> BetaMixture:
-    "The marginal of cell j of some feature, where the class counts have the probabilities of_class (n + 1,)."
+    """The marginal of cell j of some feature.
+
+    Where the class counts have the probabilities of_class (n + 1,).
+    """
     N = np.flatnonzero(of_class > 1e-17 / len(of_class))
     return _mixture(alpha, len(shares.g), N, of_class[N, None] * np.exp(shares.log_count(j, N)))
 
@@ -379,15 +434,29 @@ def exact_posterior(
     n: int,
     classes: int = 2,
     features: int = 2,
-    levels=2,
+    levels: int | tuple[int, ...] = 2,
     concentration: float = 2.0,
 ) -> NaiveBayesPosterior:
     """The exact posterior of all parameters, given the privatised proportions of n records.
 
-    release: from the query of `naive_bayes`, through any mechanism with a density whose noise is independent from value to value
-    (Laplace, Gaussian, DiscreteLaplace). The other arguments are `naive_bayes`'s. The cost grows with n², by one convolution for
-    each cell. Raises ValueError for a release of another size, or that no table can explain. Source: SPPE paper, appendix C.3,
-    with the counts summed out.
+    The cost grows with n², by one convolution for each cell.
+
+    Parameters
+    ----------
+    release : Release
+        From the query of `naive_bayes`, through any mechanism with a density whose noise is
+        independent from value to value (Laplace, Gaussian, DiscreteLaplace).
+    n, classes, features, levels, concentration
+        As in `naive_bayes`.
+
+    Raises
+    ------
+    ValueError
+        For a release of another size, or that no table can explain.
+
+    References
+    ----------
+    SPPE paper, appendix C.3, with the counts summed out.
     """
     L = _layout(n, classes, features, levels, concentration)
     g = (_log_noise(release, L) + _log_rising(L.concentration, L.n)).reshape(L.classes, L.width, -1)
@@ -397,7 +466,8 @@ def exact_posterior(
     shares = _Shares(_log_rising(L.concentration, L.n) + np.array(h))
     if shares.log_total[-1] == -np.inf:
         raise ValueError(
-            f"no table of {L.n} records can have been released as this: are n and the mechanism the release's own?"
+            f"no table of {L.n} records can have been released as this: "
+            "are n and the mechanism the release's own?"
         )
     return NaiveBayesPosterior(L, cells, shares)
 
@@ -407,7 +477,8 @@ def _log_noise(release: Release, layout: _Layout) -> np.ndarray:
     r, s_dp, mechanism = layout.classes * layout.width, release.s_dp, release.mechanism
     if s_dp.size != r:
         raise ValueError(
-            f"{layout.classes} classes and features of {layout.levels} levels make a table of {r} proportions, "
+            f"{layout.classes} classes and features of {layout.levels} levels make a table of {r} "
+            "proportions, "
             f"but {s_dp.size} were released"
         )
     proportions = np.arange(layout.n + 1)[:, None] / layout.n
@@ -415,7 +486,8 @@ def _log_noise(release: Release, layout: _Layout) -> np.ndarray:
     cell = np.arange(r) % (layout.n + 1)
     if not np.isclose(mechanism.log_prob(s_dp, cell / layout.n), parts[np.arange(r), cell].sum()):
         raise ValueError(
-            f"{mechanism} adds noise that is not independent from value to value, which the sum over tables needs"
+            f"{mechanism} adds noise that is not independent from value to value, "
+            "which the sum over tables needs"
         )
     return parts
 
@@ -425,9 +497,14 @@ PUBLISHED = (0.327540, 0.452008, 0.586172, 0.182683, 0.129260, 0.085805, 0.12878
 
 
 def published(records: bool = True) -> Release:
-    """The SPPE paper's release of 100 records with I = K = J = 2 (appendix C.3), through Laplace noise at ε = 10.
+    """The SPPE paper's release of 100 records with I = K = J = 2 (appendix C.3).
 
-    records: as in `naive_bayes`, for a model that simulates data sets or the table itself.
+    Through Laplace noise at ε = 10.
+
+    Parameters
+    ----------
+    records : bool
+        As in `naive_bayes`, for a model that simulates data sets or the table itself.
     """
     query = naive_bayes(100, records=records)[1]
     return Release(PUBLISHED, query, Laplace.calibrate(query, 10))
@@ -435,7 +512,10 @@ def published(records: bool = True) -> Release:
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #2360a523
 @dataclass(frozen=True)
 class _Sizes:
-    "What `naive_bayes` takes, checked as it does, and what both samplers' views of the model share."
+    """What `naive_bayes` takes, checked as it does.
+
+    And what both samplers' views of the model share.
+    """
 
     n: int
     classes: int = 2
@@ -462,16 +542,29 @@ class _Sizes:
 def _conjugate(
     L: _Layout, totals: np.ndarray, table: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    "theta (C, d) given counts of the classes (C, I) and of their cells (C, I, ΣJ), which may be fractions but not negative."
+    """theta (C, d) given counts of the classes (C, I) and of their cells (C, I, ΣJ).
+
+    Which may be fractions but not negative.
+    """
     cells = [table[:, i, a : a + J] for i in range(L.classes) for a, J in zip(L.starts, L.levels)]
     return _dirichlet(L.concentration, [totals, *cells], rng)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #c04390e6
 class NaiveBayesRecords(_Sizes):
-    """The model as `da_mcmc` takes it: n records (C, n, 1 + K) of a class and K levels, for each chain.
+    """The model as `da_mcmc` takes it.
 
-    n, classes, features, levels, concentration: as `naive_bayes`. theta (C, I + I ΣJ) has the same order. Raises ValueError for
-    sizes that make no sense.
+    n records (C, n, 1 + K) of a class and K levels, for each chain. theta (C, I + I ΣJ) has the
+    same order as in `naive_bayes`.
+
+    Parameters
+    ----------
+    n, classes, features, levels, concentration
+        As in `naive_bayes`.
+
+    Raises
+    ------
+    ValueError
+        For sizes that make no sense.
     """
 
     def records(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -496,13 +589,26 @@ class NaiveBayesRecords(_Sizes):
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #9ea823d3
 class NaiveBayesMoments(_Sizes):
-    """The model as `gibbs_ss` and `naive` take it: mean and covariance of the table, and the conjugate update given a table.
+    """The model as `gibbs_ss` and `naive` take it.
 
-    n, classes, features, levels, concentration: as `naive_bayes`. Raises ValueError for sizes that make no sense.
+    Mean and covariance of the table, and the conjugate update given a table.
+
+    Parameters
+    ----------
+    n, classes, features, levels, concentration
+        As in `naive_bayes`.
+
+    Raises
+    ------
+    ValueError
+        For sizes that make no sense.
     """
 
     def moments(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        "Mean (C, r) and covariance (C, r, r) of the proportions, exactly; the covariance is singular."
+        """Mean (C, r) and covariance (C, r, r) of the proportions, exactly.
+
+        The covariance is singular.
+        """
         L, (shares, tables) = self._layout, self._layout.split(np.asarray(theta, float))
         q, feature = np.concatenate(tables, axis=-1), np.repeat(np.arange(len(L.levels)), L.levels)
         joint = np.where(
@@ -518,11 +624,15 @@ class NaiveBayesMoments(_Sizes):
         return mean, cov / L.n
 
     def update(self, s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        "theta (C, d) given proportions s (C, r); counts are max(n s, 0), those of classes their mean over features."
+        """theta (C, d) given proportions s (C, r).
+
+        Counts are max(n s, 0), those of classes their mean over features.
+        """
         L, s = self._layout, np.asarray(s, float)
         if s.ndim != 2 or s.shape[1] != L.classes * L.width:
             raise ValueError(
-                f"s must hold tables of {L.classes * L.width} proportions, as an array (C, {L.classes * L.width}), "
+                f"s must hold tables of {L.classes * L.width} proportions, as an array (C, "
+                f"{L.classes * L.width}), "
                 f"not {s.shape}"
             )
         table = np.maximum(L.n * s, 0.0).reshape(len(s), L.classes, L.width)

@@ -13,155 +13,17 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from ..mechanisms import BinomialResponse, Release
 from ..model import Model
 from ..prior import Prior
 from ..privacy import Query, identity
+from .streams import binomial, exponential, normal, poisson, set_seed, uniform
 
 # %% ../../nbs/simulators/14_sir.ipynb #bb427b6a
 _compiled = numba.njit(nogil=True, error_model="numpy", cache="__file__" in globals())
-
-
-@_compiled
-def _seed(seed, s):
-    "State s (4,) of xoshiro256++ from a 64-bit seed, by SplitMix64."
-    x = seed
-    for k in range(4):
-        x += np.uint64(0x9E3779B97F4A7C15)
-        z = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        s[k] = z ^ (z >> np.uint64(31))
-
-
-@_compiled
-def _next(s):
-    "The next 64 random bits of xoshiro256++."
-    x = s[0] + s[3]
-    bits = ((x << np.uint64(23)) | (x >> np.uint64(41))) + s[0]
-    t = s[1] << np.uint64(17)
-    s[2] ^= s[0]
-    s[3] ^= s[1]
-    s[1] ^= s[2]
-    s[0] ^= s[3]
-    s[2] ^= t
-    s[3] = (s[3] << np.uint64(45)) | (s[3] >> np.uint64(19))
-    return bits
-
-# %% ../../nbs/simulators/14_sir.ipynb #8f8bc570
-def _layers(layers=256, tail=7.69711747013104972):
-    "Edges x (layers + 1,) of the ziggurat under exp(-x), widest first, and their heights."
-    area = (tail + 1) * math.exp(-tail)
-    x = np.zeros(layers + 1)
-    x[0], x[1] = area * math.exp(tail), tail
-    for i in range(2, layers):
-        x[i] = -math.log(math.exp(-x[i - 1]) + area / x[i - 1])
-    return x, np.exp(-x)
-
-
-_EDGE, _HEIGHT = _layers()
-
-
-@_compiled
-def _uniform(s):
-    "A uniform number in (0, 1]: never 0, so that its logarithm is finite."
-    return ((_next(s) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
-
-# %% ../../nbs/simulators/14_sir.ipynb #cd01aad7
-@_compiled
-def _exponential(s):
-    beyond = 0.0
-    while True:
-        bits = _next(s)
-        i = np.int64(
-            bits & np.uint64(255)
-        )  # the layer; the position in it comes from the other bits
-        x = (bits >> np.uint64(11)) * (2.0**-53 * _EDGE[i])
-        if x < _EDGE[i + 1]:
-            return beyond + x
-        if i == 0:
-            beyond += _EDGE[1]  # the tail has no memory: it is the whole, further out
-        elif _HEIGHT[i] + _uniform(s) * (_HEIGHT[i + 1] - _HEIGHT[i]) < math.exp(-x):
-            return beyond + x
-
-
-@_compiled
-def _normal(s):
-    "Marsaglia's polar method."
-    while True:
-        u, v = 2 * _uniform(s) - 1, 2 * _uniform(s) - 1
-        r = u * u + v * v
-        if 0 < r < 1:
-            return u * math.sqrt(-2 * math.log(r) / r)
-
-# %% ../../nbs/simulators/14_sir.ipynb #4c0f4a94
-@_compiled
-def _poisson(s, mean):
-    if mean < 10:
-        k, left = 0.0, mean - _exponential(s)
-        while left > 0:
-            k, left = k + 1, left - _exponential(s)
-        return k
-    b = 0.931 + 2.53 * math.sqrt(mean)
-    a = -0.059 + 0.02483 * b
-    while True:
-        u, v = _uniform(s) - 0.5, _uniform(s)
-        d = 0.5 - abs(u)
-        if d == 0:
-            continue
-        k = math.floor((2 * a / d + b) * u + mean + 0.43)
-        if d >= 0.07 and v <= 0.9277 - 3.6224 / (b - 2):
-            return k
-        if k >= 0 and (d >= 0.013 or v <= d):
-            if math.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (d * d) + b)) <= k * math.log(
-                mean
-            ) - mean - math.lgamma(k + 1):
-                return k
-
-# %% ../../nbs/simulators/14_sir.ipynb #ccc29846
-@_compiled
-def _few(s, n, p):
-    "Binomial with a small mean: how many successes, a geometric gap apart, fit into n trials."
-    k, position, log_q = -1.0, 0.0, math.log1p(-p)
-    while position <= n:
-        position += math.floor(-_exponential(s) / log_q) + 1
-        k += 1
-    return k
-
-# %% ../../nbs/simulators/14_sir.ipynb #68c01f1a
-@_compiled
-def _binomial(s, n, p):
-    if p > 0.5:
-        return n - _binomial(s, n, 1 - p)
-    if n * p < 10:
-        return _few(s, n, p) if n * p > 0 else 0.0
-    spread = math.sqrt(n * p * (1 - p))
-    b = 1.15 + 2.53 * spread
-    a = -0.0873 + 0.0248 * b + 0.01 * p
-    while True:
-        u, v = _uniform(s) - 0.5, _uniform(s)
-        d = 0.5 - abs(u)
-        k = math.floor((2 * a / d + b) * u + n * p + 0.5) if d > 0 else -1.0
-        if d >= 0.07 and v <= 0.92 - 4.2 / b:
-            return k
-        if 0 <= k <= n and math.log(
-            v * (2.83 + 5.1 / b) * spread / (a / (d * d) + b)
-        ) <= _log_ratio(n, p, k):
-            return k
-
-# %% ../../nbs/simulators/14_sir.ipynb #339ccc10
-@_compiled
-def _log_ratio(n, p, k):
-    "log of Binomial(n, p) at k over its value at the mode; rounding is about 1e-16 n log n."
-    m = math.floor((n + 1) * p)
-    return (
-        math.lgamma(m + 1)
-        + math.lgamma(n - m + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(n - k + 1)
-        + (k - m) * math.log(p / (1 - p))
-    )
 
 # %% ../../nbs/simulators/14_sir.ipynb #c69e2736
 @_compiled
@@ -172,10 +34,10 @@ def _gillespie(s, b, gamma, S, I, times, out):
         while I > 0:
             infection = b * S
             rate = infection + gamma
-            t += _exponential(s) / (rate * I)
+            t += exponential(s) / (rate * I)
             if t >= times[j]:
                 break
-            new = 1.0 if _uniform(s) * rate < infection else 0.0
+            new = 1.0 if uniform(s) * rate < infection else 0.0
             S -= new
             I += 2 * new - 1
         t = times[j]  # waiting times have no memory
@@ -188,7 +50,10 @@ SMALL = 100.0  # below so many infected, event by event
 
 @_compiled
 def _elapsed(z, x, p, h, I, end, new, gone):
-    "The time that a step of length h takes, from I to `end` infected; x = b h, p = 1 - exp(-x), z standard normal."
+    """The time that a step of length h takes, from I to `end` infected.
+
+    x = b h, p = 1 - exp(-x), z standard normal.
+    """
     total = 0.0
     for w, weight in ((0.1127016653792583, 5.0), (0.5, 8.0), (0.8872983346207417, 5.0)):
         total += weight / (I - new * math.expm1(-x * w) / p - gone * w)
@@ -215,8 +80,8 @@ def _leap(s, b, gamma, S, I, left, step):
     "One step of the clock: S, I and the time that passed, at most `left`."
     h = _length(b, gamma, S, I, left, step)
     x = b * h
-    p, z = -math.expm1(-x), _normal(s)
-    new, gone = _binomial(s, S, p), _poisson(s, gamma * h)
+    p, z = -math.expm1(-x), normal(s)
+    new, gone = binomial(s, S, p), poisson(s, gamma * h)
     end = I + new - gone
     t = _elapsed(z, x, p, h, I, end, new, gone)
     if t <= left:
@@ -224,8 +89,8 @@ def _leap(s, b, gamma, S, I, left, step):
     back = (t - left) * end / h  # the share of the step behind the observation,
     back = min(back * (1 - 0.5 * (end - I) / end * back), 1.0)  # by the mean of I over that share
     late = math.sqrt(3 / max(new + gone, 1.0)) * back * (1 - back) * z
-    new -= _binomial(s, new, min(max(math.exp(-x) * math.expm1(x * back) / p + late, 0.0), 1.0))
-    gone -= _binomial(s, gone, min(max(back - late, 0.0), 1.0))
+    new -= binomial(s, new, min(max(math.exp(-x) * math.expm1(x * back) / p + late, 0.0), 1.0))
+    gone -= binomial(s, gone, min(max(back - late, 0.0), 1.0))
     return S - new, I + new - gone, left
 
 # %% ../../nbs/simulators/14_sir.ipynb #936cdef0
@@ -233,26 +98,28 @@ def _leap(s, b, gamma, S, I, left, step):
 def _event(s, b, gamma, S, I, left):
     "The next event, if it comes within `left`: S, I and the time that passed."
     rate = b * S + gamma
-    t = _exponential(s) / (rate * I)
+    t = exponential(s) / (rate * I)
     if t >= left:
         return S, I, left
-    new = 1.0 if _uniform(s) * rate < b * S else 0.0
+    new = 1.0 if uniform(s) * rate < b * S else 0.0
     return S - new, I + 2 * new - 1, t
 
 # %% ../../nbs/simulators/14_sir.ipynb #b160e5ce
 @_compiled
 def _thin(s, b, gamma, S, I, left):
-    "To the next infection, or by `left` if that comes first: S, I and the time that passed. Exact for any S and I."
+    """To the next infection, or by `left` if that comes first: S, I and the time that passed.
+
+    Exact for any S and I.
+    """
     c = b * S + gamma
     q = -math.expm1(-c * left)
-    moved = _binomial(s, I, q)
-    sources = _binomial(s, moved, b * S / c) if moved > 0 else 0.0
+    moved = binomial(s, I, q)
+    sources = binomial(s, moved, b * S / c) if moved > 0 else 0.0
     if sources == 0:
         return S, I - moved, left
-    earlier = -math.expm1(
-        math.log(_uniform(s)) / sources
-    )  # F at the minimum of `sources` draws from F
-    return S - 1, I + 1 - _binomial(s, moved - sources, earlier), -math.log1p(-earlier * q) / c
+    # F at the minimum of `sources` draws from F
+    earlier = -math.expm1(math.log(uniform(s)) / sources)
+    return S - 1, I + 1 - binomial(s, moved - sources, earlier), -math.log1p(-earlier * q) / c
 
 # %% ../../nbs/simulators/14_sir.ipynb #92c7a483
 @_compiled
@@ -274,10 +141,10 @@ def _clock(s, b, gamma, S, I, times, step, out):
 # %% ../../nbs/simulators/14_sir.ipynb #d934ea2f
 @_compiled
 def _run(seeds, theta, population, start, times, exact, step, out):
-    "S and I at the times (L,) after each start (n, 2), one trajectory for each seed (n,): out (n, L, 2)."
+    "S and I at the times (L,) after each start (n, 2), a trajectory a seed (n,): out (n, L, 2)."
     s = np.empty(4, np.uint64)
     for i in range(seeds.size):
-        _seed(seeds[i], s)
+        set_seed(seeds[i], s)
         b, gamma, S, I = theta[i, 0] / population, theta[i, 1], start[i, 0], start[i, 1]
         if exact:
             _gillespie(s, b, gamma, S, I, times, out[i])
@@ -286,17 +153,31 @@ def _run(seeds, theta, population, start, times, exact, step, out):
 
 # %% ../../nbs/simulators/14_sir.ipynb #34f41763
 METHODS = ("clock", "gillespie")
-LARGEST = (
-    10**10
-)  # beyond it, rounding of the log-gamma function would begin to show in the binomial draws
+# beyond it, rounding of the log-gamma function would begin to show in the binomial draws
+LARGEST = 10**10
 
 # %% ../../nbs/simulators/14_sir.ipynb #b72e11fa
 @dataclass(frozen=True)
 class Epidemic:
-    """A stochastic SIR epidemic in a closed population, observed at given times: call it with (theta, rng).
+    """A stochastic SIR epidemic in a closed population, observed at given times.
 
-    population: K, persons. times: (L,), increasing, from 0 on, in the unit of 1/beta and 1/gamma. initial: I(0), persons,
-    all others susceptible. method: "clock" (fast) or "gillespie" (event by event). Raises ValueError where these make no sense.
+    Call it with (theta, rng).
+
+    Parameters
+    ----------
+    population : int
+        K, persons.
+    times : array (L,)
+        Increasing, from 0 on, in the unit of 1/beta and 1/gamma.
+    initial : int
+        I(0), persons; all others are susceptible.
+    method : str
+        "clock" (fast) or "gillespie" (event by event).
+
+    Raises
+    ------
+    ValueError
+        Where these make no sense.
     """
 
     population: int
@@ -309,35 +190,48 @@ class Epidemic:
             object.__setattr__(self, name, _whole(name, getattr(self, name)))
         if not 1 <= self.initial <= self.population <= LARGEST:
             raise ValueError(
-                f"1 <= initial <= population <= {LARGEST:.0e} must hold, but initial is {self.initial} and "
-                f"population is {self.population}"
+                f"1 <= initial <= population <= {LARGEST:.0e} must hold, "
+                f"but initial is {self.initial} and population is {self.population}"
             )
         object.__setattr__(self, "times", _times(self.times))
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, not {self.method!r}")
 
-    def states(self, theta, rng: np.random.Generator) -> np.ndarray:
+    def states(self, theta: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "Susceptible and infected at the times: theta (n, 2), rates beta and gamma, to (n, L, 2)."
         theta = _rates(theta)
-        start = np.tile(
-            [float(self.population - self.initial), float(self.initial)], (len(theta), 1)
-        )
+        start = [float(self.population - self.initial), float(self.initial)]
+        start = np.tile(start, (len(theta), 1))
         return self.after(start, theta, self.times, rng)
 
-    def after(self, state, theta, times, rng: np.random.Generator) -> np.ndarray:
-        "Susceptible and infected at times (L,) after each state (n, 2), with rates theta (n, 2): (n, L, 2). The times of one call increase."
+    def after(
+        self, state: ArrayLike, theta: ArrayLike, times: ArrayLike, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Susceptible and infected at times after given states.
+
+        Parameters
+        ----------
+        state : array (n, 2)
+            Susceptible and infected at time 0.
+        theta : array (n, 2)
+            Rates beta and gamma.
+        times : array (L,)
+            Increasing.
+        rng : np.random.Generator
+            Gives each trajectory its seed.
+
+        Returns
+        -------
+        array (n, L, 2)
+        """
         theta, state = _rates(theta), np.ascontiguousarray(state, float)
         out = np.empty((len(theta), len(times), 2))
-        seeds, exact = (
-            rng.integers(0, 2**64, len(theta), dtype=np.uint64),
-            self.method == "gillespie",
-        )
-        _run(
-            seeds, theta, float(self.population), state, np.asarray(times, float), exact, STEP, out
-        )
+        seeds = rng.integers(0, 2**64, len(theta), dtype=np.uint64)
+        times, exact = np.asarray(times, float), self.method == "gillespie"
+        _run(seeds, theta, float(self.population), state, times, exact, STEP, out)
         return out
 
-    def __call__(self, theta, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, theta: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "The numbers of infected at the times: theta (n, 2), rates beta and gamma, to (n, L)."
         return self.states(theta, rng)[..., 1]
 
@@ -350,15 +244,11 @@ def _whole(name, value) -> int:
 
 def _times(times) -> tuple[float, ...]:
     times = np.asarray(times, float)
-    if (
-        times.ndim != 1
-        or times.size == 0
-        or not np.isfinite(times).all()
-        or times[0] < 0
-        or (np.diff(times) <= 0).any()
-    ):
+    fine = times.ndim == 1 and times.size > 0 and np.isfinite(times).all()
+    if not fine or times[0] < 0 or (np.diff(times) <= 0).any():
         raise ValueError(
-            f"times must be finite, at least 0 and increasing, not {times.tolist()}; sort them, drop repeats"
+            f"times must be finite, at least 0 and increasing, not {times.tolist()}; "
+            "sort them, drop repeats"
         )
     return tuple(times.tolist())
 
@@ -372,21 +262,47 @@ def _rates(theta) -> np.ndarray:
     bad = ~(np.isfinite(theta) & (theta >= 0)).all(axis=1)
     if bad.any():
         raise ValueError(
-            f"beta and gamma must be finite rates of at least 0, but a row of theta is {theta[bad][0].tolist()}; "
+            "beta and gamma must be finite rates of at least 0, "
+            f"but a row of theta is {theta[bad][0].tolist()}; "
             "if these are logarithms, take exp first"
         )
     return theta
 
 # %% ../../nbs/simulators/14_sir.ipynb #8155175c
 def sir(
-    population: int, times, prior: Prior | None = None, initial: int = 1, method: str = "clock"
+    population: int,
+    times: ArrayLike,
+    prior: Prior | None = None,
+    initial: int = 1,
+    method: str = "clock",
 ) -> Model:
-    """The SIR epidemic as a model: theta is (beta, gamma), both rates; simulate gives the infected at the times, (n, L).
+    """The SIR epidemic as a model: simulate gives the infected at the times, (n, L).
 
-    population: K, persons. times: (L,), increasing, from 0 on. prior: of (beta, gamma), in this order; None: the paper's,
-    log-normal with log beta ~ N(log 0.4, variance 0.5) and log gamma ~ N(log 0.125, variance 0.2). initial: I(0), persons.
-    method: "clock", with no error that 50,000 exact trajectories could show, or "gillespie", exact event by event and
-    hundreds of times slower at K = 10^6. Raises ValueError for input that makes no sense. Source: SPPE/SPLE, section 4.1, C.1.
+    theta is (beta, gamma), both rates.
+
+    Parameters
+    ----------
+    population : int
+        K, persons.
+    times : array (L,)
+        Increasing, from 0 on.
+    prior : Prior
+        Of (beta, gamma), in this order; None: the paper's, log-normal with
+        log beta ~ N(log 0.4, variance 0.5) and log gamma ~ N(log 0.125, variance 0.2).
+    initial : int
+        I(0), persons.
+    method : str
+        "clock", with no error that 50,000 exact trajectories could show, or "gillespie", exact
+        event by event and hundreds of times slower at K = 10^6.
+
+    Raises
+    ------
+    ValueError
+        For input that makes no sense.
+
+    References
+    ----------
+    SPPE/SPLE, section 4.1, C.1.
     """
     return Model(_prior(prior), Epidemic(population, times, initial, method))
 
@@ -423,7 +339,10 @@ def _move(y, h, k):
 
 @_compiled
 def _forecast(theta, population, state, left, out):
-    "Mean and variance (n, 2) of I after `left`, from states (n, 2): classical Runge-Kutta, about three steps per event and person."
+    """Mean and variance (n, 2) of I after `left`, from states (n, 2).
+
+    Classical Runge-Kutta, about three steps per event and person.
+    """
     for i in range(len(state)):
         b, gamma = theta[i, 0] / population, theta[i, 1]
         steps = max(1, math.ceil(min(3 * left * (theta[i, 0] + gamma), 1e4)))
@@ -439,7 +358,17 @@ def _forecast(theta, population, state, left, out):
 # %% ../../nbs/simulators/14_sir.ipynb #3eab8b7b
 @dataclass(frozen=True)
 class HiddenEpidemic:
-    "The SIR epidemic as a model that can be stepped, for `pseudo_marginal`; states (B, P, 2) hold S and I of P particles for each of B thetas."
+    """The SIR epidemic as a model that can be stepped, for `pseudo_marginal`.
+
+    States (B, P, 2) hold S and I of P particles for each of B thetas.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of (beta, gamma).
+    epidemic : Epidemic
+        The simulator.
+    """
 
     prior: Prior
     epidemic: Epidemic
@@ -449,57 +378,72 @@ class HiddenEpidemic:
         "Observation times (L,)."
         return np.array(self.epidemic.times)
 
-    def simulate(self, theta, rng: np.random.Generator) -> np.ndarray:
+    def simulate(self, theta: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "The infected at all times, as `sir(...).simulate`: theta (n, 2) to (n, L)."
         return self.epidemic(theta, rng)
 
-    def start(self, theta, particles: int, rng: np.random.Generator) -> np.ndarray:
+    def start(self, theta: np.ndarray, particles: int, rng: np.random.Generator) -> np.ndarray:
         "States at time 0."
-        first = [
-            float(self.epidemic.population - self.epidemic.initial),
-            float(self.epidemic.initial),
-        ]
+        initial = self.epidemic.initial
+        first = [float(self.epidemic.population - initial), float(initial)]
         return np.tile(first, (len(theta), particles, 1))
 
-    def step(self, state, theta, t: float, until: float, rng: np.random.Generator) -> np.ndarray:
+    def step(
+        self, state: np.ndarray, theta: np.ndarray, t: float, until: float, rng: np.random.Generator
+    ) -> np.ndarray:
         "States at time `until`, from those at t."
         rates = np.repeat(theta, state.shape[1], axis=0)
-        return self.epidemic.after(state.reshape(-1, 2), rates, [until - t], rng).reshape(
-            state.shape
-        )
+        after = self.epidemic.after(state.reshape(-1, 2), rates, [until - t], rng)
+        return after.reshape(state.shape)
 
-    def observed(self, state, j: int) -> np.ndarray:
+    def observed(self, state: np.ndarray, j: int) -> np.ndarray:
         "The infected (B, P), which is what is counted at each observation j."
         return state[..., 1]
 
-    def forecast(self, state, theta, t: float, until: float) -> tuple[np.ndarray, np.ndarray]:
+    def forecast(
+        self, state: np.ndarray, theta: ArrayLike, t: float, until: float
+    ) -> tuple[np.ndarray, np.ndarray]:
         "Approximate mean and variance (B, P) of the infected at `until`, given states at t."
-        rates, out = (
-            np.repeat(_rates(theta), state.shape[1], axis=0),
-            np.empty((state.shape[0] * state.shape[1], 2)),
-        )
-        _forecast(
-            rates,
-            float(self.epidemic.population),
-            np.ascontiguousarray(state).reshape(-1, 2),
-            float(until - t),
-            out,
-        )
+        rates = np.repeat(_rates(theta), state.shape[1], axis=0)
+        out = np.empty((state.shape[0] * state.shape[1], 2))
+        states, population = np.ascontiguousarray(state), float(self.epidemic.population)
+        _forecast(rates, population, states.reshape(-1, 2), float(until - t), out)
         return tuple(out.T.reshape(2, *state.shape[:2]))
 
 
 def sir_state_space(
-    population: int, times, prior: Prior | None = None, initial: int = 1, method: str = "clock"
+    population: int,
+    times: ArrayLike,
+    prior: Prior | None = None,
+    initial: int = 1,
+    method: str = "clock",
 ) -> HiddenEpidemic:
-    "The epidemic of `sir` (same arguments, same errors, same law) as a model that a particle filter can step through."
+    """The epidemic of `sir` as a model that a particle filter can step through.
+
+    Same arguments, same errors, same law.
+    """
     return HiddenEpidemic(_prior(prior), Epidemic(population, times, initial, method))
 
 # %% ../../nbs/simulators/14_sir.ipynb #27c91687
-def infection_counts_query(times) -> Query:
-    """The numbers of infected persons at the times (L,): counts, each of which one person's record moves by at most 1.
+def infection_counts_query(times: ArrayLike) -> Query:
+    """The numbers of infected persons, each of which one person's record moves by at most 1.
 
-    The L1 sensitivity is L for replacing a person's record. The function is the identity: a model simulates the counts, and
-    the owner passes them. Raises ValueError for times that do not increase from 0 on. Source: SPPE/SPLE, Appendix B.
+    The L1 sensitivity is L for replacing a person's record. The function is the identity: a model
+    simulates the counts, and the owner passes them.
+
+    Parameters
+    ----------
+    times : array (L,)
+        Increasing, from 0 on.
+
+    Raises
+    ------
+    ValueError
+        For times that do not increase from 0 on.
+
+    References
+    ----------
+    SPPE/SPLE, Appendix B.
     """
     L = len(_times(times))
     return Query(identity, sensitivity=L, neighbours="replace", unit="person", step=1, dim=L)
@@ -511,40 +455,36 @@ SYNTHETIC_TRUTH = (math.exp(-0.5), math.exp(-3))  # beta, gamma
 
 
 def synthetic_release() -> Release:
-    "The published release of a synthetic epidemic, K = 10^6, BinomialResponse with n = m = 1000 (SPPE/SPLE, Appendix C.1)."
-    return Release(
-        SYNTHETIC_COUNTS,
-        infection_counts_query(SYNTHETIC_TIMES),
-        BinomialResponse(1000, 1000, 10**6),
-    )
+    """The published release of a synthetic epidemic, K = 10^6.
+
+    By BinomialResponse with n = m = 1000 (SPPE/SPLE, Appendix C.1).
+    """
+    query = infection_counts_query(SYNTHETIC_TIMES)
+    return Release(SYNTHETIC_COUNTS, query, BinomialResponse(1000, 1000, 10**6))
 
 # %% ../../nbs/simulators/14_sir.ipynb #e9a48fd6
-BOARDING_SCHOOL = (
-    3,
-    8,
-    28,
-    76,
-    222,
-    293,
-    257,
-    237,
-    192,
-    126,
-    70,
-    28,
-    12,
-    5,
-)  # in bed, day after day
+# in bed, day after day
+BOARDING_SCHOOL = (3, 8, 28, 76, 222, 293, 257, 237, 192, 126, 70, 28, 12, 5)
 BOARDING_SCHOOL_POPULATION = 763
 
 
 @dataclass(frozen=True)
 class Printed:
-    "A series as printed in the paper: shares of the population, the first is I(0). NEVER PRIVATISED, though called s_dp there."
+    """A series as printed in the paper: NEVER PRIVATISED, though called s_dp there.
+
+    Parameters
+    ----------
+    shares : tuple of float
+        Shares of the population; the first is I(0).
+    population : int
+        Persons.
+    spacing : float
+        Days between two values.
+    """
 
     shares: tuple[float, ...]
     population: int
-    spacing: float  # days between two values
+    spacing: float
 
 
 PRINTED = {

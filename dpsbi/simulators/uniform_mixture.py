@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numba
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from ..mechanisms import Release
@@ -71,19 +72,37 @@ class _Records:
 
 
 def uniform_mixture(n: int) -> Model:
-    """The model theta ~ Dirichlet(1, ..., 1), n records from the mixture of Uniform[k - 1, k]; simulate returns records (B, n).
+    """The model theta ~ Dirichlet(1, ..., 1), n records from the mixture of Uniform[k - 1, k].
 
-    n: number of records, public. Raises ValueError unless it is a whole number above 0. Source: Park et al. (2021), eq. (10).
+    `simulate` returns records (B, n).
+
+    Parameters
+    ----------
+    n : int
+        Number of records, public.
+
+    Raises
+    ------
+    ValueError
+        Unless it is a whole number above 0.
+
+    References
+    ----------
+    Park et al. (2021), eq. (10).
     """
     return Model(Prior(theta=stats.dirichlet(np.ones(BINS))), _Records(_whole(n)))
 
 # %% ../../nbs/simulators/11_uniform_mixture.ipynb #f7fef169
 def _counts(x: np.ndarray) -> np.ndarray:
-    "Counts (B, 5) of records x (B, n) in the unit intervals, after clamping to [0, 5]; NaN for a data set with a NaN in it."
+    """Counts (B, 5) of records x (B, n) in the unit intervals, after clamping to [0, 5].
+
+    NaN for a data set with a NaN in it.
+    """
     x = np.asarray(x, float)
     if x.ndim != 2:
         raise ValueError(
-            f"expected a batch of data sets (B, n), not shape {x.shape}; for one data set x, pass x[None]"
+            f"expected a batch of data sets (B, n), not shape {x.shape}; for one data set x, "
+            "pass x[None]"
         )
     broken = np.isnan(x).any(axis=1)
     k = np.clip(np.where(np.isnan(x), 0, x), 0, BINS - 1).astype(np.int64)
@@ -97,9 +116,19 @@ def _counts(x: np.ndarray) -> np.ndarray:
 
 
 def histogram_query(n: int) -> Query:
-    """The counts of n records in the five unit intervals: L1 sensitivity 2 when a record is replaced, whole numbers (step 1).
+    """The counts of n records in the five unit intervals.
 
-    n: number of records, public. Raises ValueError unless it is a whole number above 0.
+    L1 sensitivity 2 when a record is replaced, whole numbers (step 1).
+
+    Parameters
+    ----------
+    n : int
+        Number of records, public.
+
+    Raises
+    ------
+    ValueError
+        Unless it is a whole number above 0.
     """
     _whole(n)
     return Query(
@@ -116,9 +145,9 @@ class _Histogram:
 
 
 def histogram_model(n: int) -> Model:
-    """The same model, but simulate returns the counts of the five intervals at once, (B, 5): for releases of histogram_query.
+    """The same model, but simulate returns the counts of the five intervals at once, (B, 5).
 
-    Use it with the identity query, as Release.load(path) gives it.
+    For releases of histogram_query. Use it with the identity query, as Release.load(path) gives it.
     """
     return Model(uniform_mixture(n).prior, _Histogram(_whole(n)))
 
@@ -146,8 +175,11 @@ class DirichletMixture:
         "Means (5,)."
         return self.weights @ (self.alpha / self.alpha.sum(axis=1, keepdims=True))
 
-    def marginal(self, k: int, t, kind: str = "cdf") -> np.ndarray:
-        "Distribution function ('cdf') or density ('pdf') of theta[k] at t (m,): a mixture of Betas, joined where they agree."
+    def marginal(self, k: int, t: ArrayLike, kind: str = "cdf") -> np.ndarray:
+        """Distribution function ('cdf') or density ('pdf') of theta[k] at t (m,).
+
+        A mixture of Betas, joined where they agree.
+        """
         a, j = np.unique(self.alpha[:, k], return_inverse=True)
         w, total = np.bincount(j, self.weights), self.alpha[0].sum()
         return getattr(stats.beta, kind)(np.asarray(t, float)[..., None], a, total - a) @ w
@@ -159,14 +191,25 @@ class DirichletMixture:
 
 # %% ../../nbs/simulators/11_uniform_mixture.ipynb #f0c3a589
 def exact_posterior(n: int, release: Release) -> DirichletMixture:
-    """The exact posterior of the proportions given a privatised histogram of n records, by enumeration of all histograms.
+    """The exact posterior of the proportions given a privatised histogram of n records.
 
-    release: of histogram_query(n), with any mechanism that has a density. Components that together weigh less than 1e-16 are
-    left out. Raises ValueError for more than 100 records (there are too many histograms) or a release of another length.
+    By enumeration of all histograms. Components that together weigh less than 1e-16 are left out.
+
+    Parameters
+    ----------
+    release : Release
+        Of histogram_query(n), with any mechanism that has a density.
+
+    Raises
+    ------
+    ValueError
+        For more than 100 records (there are too many histograms) or a release of another
+        length.
     """
     if not 1 <= _whole(n) <= 100 or release.s_dp.size != BINS:
         raise ValueError(
-            f"enumeration needs at most 100 records and a release of {BINS} counts, not {n} and {release.s_dp.size}"
+            f"enumeration needs at most 100 records and a release of {BINS} counts, "
+            f"not {n} and {release.s_dp.size}"
         )
     s = compositions(int(n))
     log_w = release.mechanism.log_prob(release.s_dp, s.astype(float))
