@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from .mechanisms import Release
-from .prior import Prior
+from .prior import FreePrior, Prior
 from .privacy import Query, identity, numeric
 from .running import batch_sizes, in_order
 
@@ -28,7 +28,7 @@ class Model:
     Parameters
     ----------
     prior : Prior
-        Or any object with names, dim, sample and log_prob.
+        Or any object with names, dim, sample and log_prob: it becomes a `FreePrior`.
     simulate : callable
         (theta (B, d), rng) -> data sets (B, *x), with all its randomness from rng; or the query's
         value (B, r) itself, for a release whose query is the identity.
@@ -64,6 +64,8 @@ class Model:
         draws = self.prior.sample(16, np.random.default_rng(0))
         if not np.isfinite(self.prior.log_prob(draws)).all():
             raise ValueError("the prior's log_prob is NaN or infinite at the prior's own draws")
+        if not hasattr(self.prior, "to_unconstrained"):
+            object.__setattr__(self, "prior", FreePrior(self.prior))
 
 # %% ../nbs/09_model.ipynb #14eadee8-0
 def simulated(model: Model, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -4,6 +4,8 @@ round trips.
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 import dpsbi
+from dpsbi.checks.testing import agrees
 from dpsbi.losses import gaussian_delta
 from dpsbi.mechanisms.release import _all_mechanisms
+from dpsbi.prior import about_prior
 from dpsbi.privacy import identity
 from dpsbi.running import batch_sizes
 
@@ -273,3 +277,76 @@ def test_priors_refuse_what_they_cannot_do():
     for shape in ((3,), (3, 2), (2, 2, 1)):
         with pytest.raises(ValueError):
             dpsbi.Prior(a=stats.gamma(2)).log_prob(np.ones(shape))
+
+
+# ---- what a user brings: priors of their own, SciPy's new distributions, a machine without torch
+
+
+class TwoLevels:
+    names, dim = ("mu", "tau"), 2
+
+    def sample(self, n, rng):
+        tau = rng.gamma(3, size=n)
+        return np.column_stack([rng.normal(0, tau), tau])
+
+    def log_prob(self, theta):
+        mu, tau = theta.T
+        return stats.norm.logpdf(mu, 0, tau) + stats.gamma(3).logpdf(tau)
+
+
+def levels_by_quadrature(y, sd):
+    "Posterior means of (mu, tau) for a value y ~ N(mu, sd²)."
+    mu, tau = np.linspace(-40, 40, 4001)[:, None], np.linspace(0.01, 25, 1000)
+    p = stats.norm.pdf(mu, 0, tau) * stats.gamma(3).pdf(tau) * stats.norm.pdf(y, mu, sd)
+    return np.array([(p * mu).sum(), (p * tau).sum()]) / p.sum()
+
+
+@pytest.mark.parametrize("method", ["importance", "infer", "smc_abc", "pseudo_marginal"])
+def test_a_hierarchical_prior_of_ones_own_goes_through_every_engine(method):
+    model = dpsbi.Model(TwoLevels(), lambda theta, rng: rng.normal(theta[:, :1], 1.0))
+    release = dpsbi.Release([2.0], dpsbi.Query(identity, 1, norm="l2"), dpsbi.Gaussian(1.0))
+    wanted = {"smc_abc": dict(draws=4000), "pseudo_marginal": dict(draws=4000)}.get(method, {})
+    run = getattr(dpsbi, method)
+    found = run(release, model, rng=np.random.default_rng(1), progress=False, **wanted)
+    agrees(found.mean(), levels_by_quadrature(2.0, 2**0.5), found.mcse())  # 1 in 10⁶
+
+
+def test_the_new_distributions_of_scipy_are_the_frozen_ones():
+    theta = np.random.default_rng(2).uniform(0.01, 2.9, (50, 2))
+    new = dpsbi.Prior(a=stats.Normal(mu=1.0, sigma=2.0), b=stats.Uniform(a=0.0, b=3.0))
+    old = dpsbi.Prior(a=stats.norm(1, 2), b=stats.uniform(0, 3))
+    assert np.allclose(new.log_prob(theta), old.log_prob(theta))
+    assert np.allclose(new.to_unconstrained(theta), old.to_unconstrained(theta))
+    other = dpsbi.Prior(a=stats.Normal(mu=1.0, sigma=2.5), b=stats.Uniform(a=0.0, b=3.0))
+    assert about_prior(new) != about_prior(other)
+    with pytest.raises(TypeError, match="must be a frozen continuous"):
+        dpsbi.Prior(k=stats.Binomial(n=5, p=0.5))
+
+
+WITHOUT_TORCH = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "nflows"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+import numpy as np
+import dpsbi
+from dpsbi.simulators import counts
+release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
+model = counts.gamma_poisson(25, 1)
+found = dpsbi.infer(release, model, rng=np.random.default_rng(1), progress=False)
+assert found.exact
+for name in ("sppe", "sple", "amortise", "rnpe"):
+    try:
+        getattr(dpsbi, name)
+    except ModuleNotFoundError as error:
+        assert "pip install torch" in str(error), error
+    else:
+        raise AssertionError(name)
+"""
+
+
+def test_only_neural_methods_need_torch():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

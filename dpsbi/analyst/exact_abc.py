@@ -70,13 +70,17 @@ def _log_bound(release):
         raise ValueError(
             f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs"
         )
+    if not hasattr(release.mechanism, "log_prob_max"):
+        raise TypeError(
+            f"{type(release.mechanism).__name__} does not say how large its density gets "
+            "(log_prob_max), which exact ABC needs; importance() does without"
+        )
     bound = float(release.mechanism.log_prob_max(release.s_dp))
     if bound == math.inf:
         raise ValueError(
-            "the mechanism's density has no bound, so nothing can be rejected exactly: use "
-            "importance(), "
-            "or give the smooth mechanism the smallest sensitivity that a data set can have, "
-            "floor=…"
+            "the mechanism's density has no bound, so nothing can be rejected exactly: "
+            "use importance(), or give the smooth mechanism the smallest sensitivity "
+            "that a data set can have, floor=…"
         )
     if bound == -math.inf:
         raise ValueError(

@@ -20,14 +20,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from nflows.nn.nets import ResidualNet
-from nflows.transforms import CompositeTransform, PiecewiseRationalQuadraticCouplingTransform
-from nflows.transforms.splines import rational_quadratic_spline
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from ..privacy import read_arrays, write_atomically
+
+# %% ../../nbs/analyst/40_flows.ipynb #flows-torch
+try:
+    import torch
+    from nflows.nn.nets import ResidualNet
+    from nflows.transforms import CompositeTransform, PiecewiseRationalQuadraticCouplingTransform
+    from nflows.transforms.splines import rational_quadratic_spline
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"neural methods need {missing.name}: pip install torch nflows==0.14"
+    ) from missing
 
 # %% ../../nbs/analyst/40_flows.ipynb #9bc81499
 @dataclass(frozen=True)
