@@ -20,7 +20,7 @@ def _flip(run: SparseVector, gap: float) -> float:
     "The larger Pr of accepting what lies a gap above the threshold, rejecting a gap below."
     return float(max(run.accept_probability(gap), 1 - run.accept_probability(-gap)))
 
-
+# %% ../../nbs/owner/25_plan.ipynb #211f4765-s1
 def plan(
     sensitivity: float,
     counts: ArrayLike,
@@ -182,7 +182,7 @@ def replay(
     m = _noise(plan.noise, plan.b_threshold, (len(d), plan.count if plan.resample else 1), rng)
     return _resampled(noisy, m) if plan.resample else _first(noisy <= m, plan.count)
 
-
+# %% ../../nbs/owner/25_plan.ipynb #4a645577-11
 def _resampled(noisy: np.ndarray, m: np.ndarray) -> np.ndarray:
     """Accepts (R, T) where each accept moves on to the next column of thresholds m (R, c).
 
