@@ -108,7 +108,7 @@ class BlockedSums:
             own[b] = self.scale * STEP * (alone / m**2)
         return rho2, own
 
-
+# %% ../../nbs/distances/03_sums.ipynb #57e226fc-s1
 def blocked_sums(kernel: Kernel, spread: float, x: np.ndarray, n: int) -> BlockedSums:
     "Route 1 for records x (N, d), each weighing 1/n; spread: the largest drop of the kernel."
     scale = power_above(spread)
@@ -347,7 +347,7 @@ def _own(x: np.ndarray, w: float, rate: float, order: int) -> float:
         return 2 * float(((2 * np.arange(x.size) - x.size + 1) * (x - x[:1])).sum()) * w * w
     return 1 - _overlap(x, np.empty(0), w, 0.0, rate, order)
 
-
+# %% ../../nbs/distances/03_sums.ipynb #7086aa87-s1
 @dataclass(frozen=True)
 class SortedSums:
     """Route 3: one pass over sorted numbers.
@@ -430,7 +430,7 @@ class FourierFeatures(Kernel):
                 means[b] += np.concatenate([np.cos(angle).sum(axis=0), np.sin(angle).sum(axis=0)])
         return means / (max(y.shape[1], 1) * math.sqrt(len(omega)))
 
-
+# %% ../../nbs/distances/03_sums.ipynb #9d684b78-s1
 def _angles(records: np.ndarray, omega: np.ndarray) -> np.ndarray:
     """ω·u (N, D), each entry a function of its own record.
 

@@ -54,7 +54,7 @@ def _simulate(model: Model, size: int, rng: np.random.Generator) -> tuple[np.nda
     theta = np.asarray(model.prior.sample(size, rng), float)
     return theta, numeric(simulated(model, theta, rng), "the simulated data sets")
 
-
+# %% ../../nbs/owner/24_abcdp.ipynb #69a429b1-s1
 def _tasks(model: Model, simulations: int, rng: np.random.Generator) -> Iterator[tuple]:
     "The arguments of _simulate for each batch, each with a generator of its own."
     sizes = batch_sizes(simulations)
@@ -238,7 +238,7 @@ def _public_shape(x, distance, y) -> tuple[int, ...]:
         )
     return shape
 
-
+# %% ../../nbs/owner/24_abcdp.ipynb #6cf3218c-s1
 def _stand_ins(shape: tuple, hidden: bool, y: np.ndarray) -> Iterator[np.ndarray]:
     "Public data sets of the shape of the records; a simulated one too, where it has that shape."
     for n in (0, 1, 2) if hidden else shape[:1]:
@@ -275,7 +275,7 @@ def _rehearse(distance, shape: tuple, y: np.ndarray) -> None:
                 "Nothing was spent"
             )
 
-
+# %% ../../nbs/owner/24_abcdp.ipynb #034e0828-s1
 def _measure(distance, x):
     "The function from a batch y to distances from x."
     return distance.at(x) if hasattr(distance, "at") else partial(distance.between, x)
@@ -293,7 +293,7 @@ def _alike(stream: Iterable[tuple]) -> Iterator[tuple]:
             )
         yield theta, y
 
-
+# %% ../../nbs/owner/24_abcdp.ipynb #d797d9d4-s1
 def _look_ahead(batches: Iterator[tuple], needed: int) -> list[tuple]:
     "Public batches, until `needed` simulations are finite; ValueError where there are not so many."
     seen, good = [], 0
@@ -481,7 +481,7 @@ def _distances(measure, y: np.ndarray) -> np.ndarray:
         pass
     return np.full(len(y), np.inf)
 
-
+# %% ../../nbs/owner/24_abcdp.ipynb #4f65f467-s1
 def _measured(distance, x, shape: tuple, batches: Iterable[tuple], bar) -> Iterator[tuple]:
     "(theta, distances, whether the simulation is finite), by batches; distances are CONFIDENTIAL."
     measure = _observed(distance, x, shape)

@@ -6,7 +6,10 @@
 __all__ = ['plan', 'largest_count', 'replay']
 
 # %% ../../nbs/owner/25_plan.ipynb #3226bc0c
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .selection import NoisySmallest
 from .svt import SparseVector
@@ -14,25 +17,43 @@ from ..privacy import whole_number
 
 # %% ../../nbs/owner/25_plan.ipynb #211f4765
 def _flip(run: SparseVector, gap: float) -> float:
-    "The larger of the probabilities to accept what lies a gap above the threshold, and to reject what lies a gap below."
+    "The larger Pr of accepting what lies a gap above the threshold, rejecting a gap below."
     return float(max(run.accept_probability(gap), 1 - run.accept_probability(-gap)))
 
-
+# %% ../../nbs/owner/25_plan.ipynb #211f4765-s1
 def plan(
     sensitivity: float,
-    counts,
+    counts: ArrayLike,
     epsilon: float,
-    gaps,
+    gaps: ArrayLike,
     *,
     resample: bool = False,
     budget: str = "optimal",
     noise: str = "exponential",
     delta: float = 0.0,
     steps: int = 10_000,
-):
-    """A pandas table, without data: for each count the noise scales, and the flip probability at each gap.
+) -> Any:
+    """A table, without data: for each count the noise scales and the flip probabilities.
 
-    gaps: between distance and threshold, in the distance's unit. Raises ValueError as SparseVector.calibrate.
+    Parameters
+    ----------
+    sensitivity, epsilon, resample, budget, noise, delta, steps
+        As `SparseVector.calibrate` has them.
+    counts : whole number or array
+        How many draws.
+    gaps : float or array
+        Between distance and threshold, in the distance's unit.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each count, a flip probability for each gap.
+
+    Raises
+    ------
+    ValueError
+        As `SparseVector.calibrate`.
+
     Source: ABCDP, Proposition 4.2, for general noise.
     """
     import pandas
@@ -43,12 +64,11 @@ def plan(
             sensitivity, epsilon, int(count), resample, budget, noise, delta=delta, steps=steps
         )
         flips = {f"gap {gap:g}": _flip(run, gap) for gap in np.atleast_1d(gaps)}
-        rows.append(
-            {"count": run.count, "b_threshold": run.b_threshold, "b_query": run.b_query} | flips
-        )
+        scales = {"b_threshold": run.b_threshold, "b_query": run.b_query}
+        rows.append({"count": run.count} | scales | flips)
     return pandas.DataFrame(rows).set_index("count")
 
-
+# %% ../../nbs/owner/25_plan.ipynb #211f4765-1
 def largest_count(
     sensitivity: float,
     epsilon: float,
@@ -62,13 +82,30 @@ def largest_count(
     steps: int = 10_000,
     limit: int = 10**6,
 ) -> int:
-    "The most draws worth asking for: with one more, a comparison at this gap is turned round more often than flip. 0: none."
-    make = lambda c: SparseVector.calibrate(
-        sensitivity, epsilon, c, resample, budget, noise, delta=delta, steps=steps
-    )
-    fine = lambda c: (
-        c * sensitivity / epsilon < 1e8 and _flip(make(c), gap) <= flip
-    )  # beyond: nothing but noise
+    """The most draws worth asking for; 0 for none.
+
+    With one more, a comparison at this gap is turned round more often than `flip`.
+
+    Parameters
+    ----------
+    sensitivity, epsilon, resample, budget, noise, delta, steps
+        As `SparseVector.calibrate` has them.
+    gap : float
+        Between distance and threshold, in the distance's unit.
+    flip : float
+        The largest probability that a comparison is turned round.
+    limit : int
+        The largest count that is tried.
+    """
+
+    def fine(count):
+        if not count * sensitivity / epsilon < 1e8:  # beyond: nothing but noise
+            return False
+        run = SparseVector.calibrate(
+            sensitivity, epsilon, count, resample, budget, noise, delta=delta, steps=steps
+        )
+        return _flip(run, gap) <= flip
+
     low, high = 0, 1
     while high <= limit and fine(high):
         low, high = high, 2 * high
@@ -79,7 +116,8 @@ def largest_count(
     return low
 
 # %% ../../nbs/owner/25_plan.ipynb #4a645577
-def _noise(noise: str, scale: float, size, rng) -> np.ndarray:
+def _noise(noise: str, scale: float, size, rng: np.random.Generator) -> np.ndarray:
+    "Continuous noise; exponential noise is negative."
     if noise == "exponential":
         return -rng.exponential(scale, size)
     return (rng.laplace if noise == "laplace" else rng.normal)(0.0, scale, size)
@@ -90,29 +128,53 @@ def _first(hits: np.ndarray, count: int) -> np.ndarray:
     return hits & (np.cumsum(hits, axis=1) <= count)
 
 
-def replay(distances, threshold, plan, *, rng: np.random.Generator) -> np.ndarray:
-    """Which comparisons are accepted, (R, T) booleans, in R independent runs. NOT PRIVATE: seeded noise, for experiments only.
+def _chosen(d: np.ndarray, plan: NoisySmallest, rng: np.random.Generator) -> np.ndarray:
+    "The smallest of each row, after noise: (R, T) booleans."
+    if plan.noise == "gumbel":
+        noise = -rng.gumbel(scale=plan.scale, size=d.shape)
+    else:
+        noise = -rng.exponential(plan.scale, d.shape)
+    smallest = np.argpartition(d + noise, plan.count - 1, axis=1)[:, : plan.count]
+    accepted = np.zeros(d.shape, bool)
+    np.put_along_axis(accepted, smallest, True, axis=1)
+    return accepted
 
-    distances (R, T), or (T,) for one run; threshold: a number, or (R,). plan: a SparseVector; a NoisySmallest (which has no use
-    for a threshold); or a whole number c: the first c below the threshold, without noise. ValueError for NaN.
+# %% ../../nbs/owner/25_plan.ipynb #4a645577-1
+def replay(
+    distances: ArrayLike,
+    threshold: ArrayLike | None,
+    plan: SparseVector | NoisySmallest | int,
+    *,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Which comparisons are accepted, in independent runs. NOT PRIVATE: seeded, for experiments.
+
+    Parameters
+    ----------
+    distances : array (R, T), or (T,)
+        Of R runs, or of one.
+    threshold : float or array (R,)
+        In the distances' unit; a NoisySmallest has no use for it.
+    plan : SparseVector, NoisySmallest or int
+        A whole number c: the first c below the threshold, without noise.
+    rng : numpy Generator
+        For the noise.
+
+    Returns
+    -------
+    array (R, T)
+        Booleans.
+
+    Raises
+    ------
+    ValueError
+        For NaN.
     """
     d = np.atleast_2d(np.asarray(distances, float))
     if np.isnan(d).any():
         raise ValueError("a distance is NaN: define it where it is 0/0")
     if isinstance(plan, NoisySmallest):
-        noise = (
-            -rng.gumbel(scale=plan.scale, size=d.shape)
-            if plan.noise == "gumbel"
-            else -rng.exponential(plan.scale, d.shape)
-        )
-        accepted = np.zeros(d.shape, bool)
-        np.put_along_axis(
-            accepted,
-            np.argpartition(d + noise, plan.count - 1, axis=1)[:, : plan.count],
-            True,
-            axis=1,
-        )
-        return accepted
+        return _chosen(d, plan, rng)
     gaps = d - np.reshape(threshold, (-1, 1))
     if not isinstance(plan, SparseVector):
         return _first(gaps <= 0, whole_number("plan", plan))
@@ -120,17 +182,16 @@ def replay(distances, threshold, plan, *, rng: np.random.Generator) -> np.ndarra
     m = _noise(plan.noise, plan.b_threshold, (len(d), plan.count if plan.resample else 1), rng)
     return _resampled(noisy, m) if plan.resample else _first(noisy <= m, plan.count)
 
-
+# %% ../../nbs/owner/25_plan.ipynb #4a645577-11
 def _resampled(noisy: np.ndarray, m: np.ndarray) -> np.ndarray:
-    "Accepts (R, T) where each accept moves on to the next column of thresholds m (R, c), and the last one stops."
-    runs, count = m.shape
+    """Accepts (R, T) where each accept moves on to the next column of thresholds m (R, c).
+
+    The last one stops the run.
+    """
+    runs, _ = m.shape
     m = np.column_stack([m, np.full(runs, -np.inf)])
-    accepted, k, rows, here = (
-        np.empty(noisy.shape[::-1], bool),
-        np.zeros(runs, int),
-        np.arange(runs),
-        m[:, 0],
-    )
+    accepted = np.empty(noisy.shape[::-1], bool)
+    k, rows, here = np.zeros(runs, int), np.arange(runs), m[:, 0]
     for t, values in enumerate(np.ascontiguousarray(noisy.T)):
         hit = np.less_equal(values, here, out=accepted[t])
         if hit.any():

@@ -61,7 +61,7 @@ class Run(Proof):
 
     cost = used
 
-
+# %% ../../nbs/owner/21_svt.ipynb #64697ba6-s1
 @dataclass(frozen=True)
 class _State:
     "A run in progress. Confidential: it holds the threshold's noise."

@@ -111,7 +111,7 @@ def log_pattern_probability(
     segments = zip(np.split(gaps, cuts), np.split(pattern, cuts))
     return sum(_log_segment(plan, g, a) for g, a in segments if len(g))
 
-
+# %% ../../nbs/owner/22_svt_loss.ipynb #6f0bf096-s1
 def pattern_probability(
     plan: SparseVector, distances: ArrayLike, threshold: float, pattern: ArrayLike
 ) -> float:
