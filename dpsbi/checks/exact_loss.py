@@ -156,7 +156,10 @@ class Losses:
     def epsilon(self, delta: float = 0.0) -> float:
         "The largest ε that this pair proves at δ: a lower bound, which rounding ends near 34."
         ways = self.there, self.back
-        proved = lambda epsilon: max(law.bounds(epsilon)[0] for law in ways) > delta
+
+        def proved(epsilon):
+            return max(law.bounds(epsilon)[0] for law in ways) > delta
+
         low, high = 0.0, 1.0
         while proved(high):
             low, high = high, 2 * high
@@ -173,7 +176,10 @@ def _line(mechanism, s, t, cuts) -> Losses:
     u = np.append(special.expit(np.linspace(-36, 36, cuts)), np.linspace(0, 1, cuts)[1:-1])[:, None]
     quantiles = [mechanism.transform(u, s).ravel(), mechanism.transform(u, t).ravel(), s[:1], t[:1]]
     y = np.unique(np.concatenate(quantiles))
-    logs = lambda y: (mechanism.log_prob(y[..., None], s), mechanism.log_prob(y[..., None], t))
+
+    def logs(y):
+        return mechanism.log_prob(y[..., None], s), mechanism.log_prob(y[..., None], t)
+
     if np.mean(np.isneginf(logs(y[:-1] + 0.382 * np.diff(y))[0])) > 0.5:
         return Losses.of(*logs(_atoms(y, getattr(mechanism, "step", 1.0))))
     half = np.diff(y)[:, None] / 2

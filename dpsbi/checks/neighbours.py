@@ -137,7 +137,10 @@ def _other(record, x, draw, rng, between):
 # %% ../../nbs/checks/55_neighbours.ipynb #ac357a2b
 def _edge(x, place, target, look) -> list[np.ndarray]:
     "Data sets on both sides of a jump of look(x), as the record at `place` goes to `target`."
-    at = lambda part: _with(x, place, x[place] + part * (target - x[place]))
+
+    def at(part):
+        return _with(x, place, x[place] + part * (target - x[place]))
+
     low, high, start = 0.0, 1.0, look(at(0.0))
     if look(at(1.0)) == start or look(at(1e-9)) != start:  # no change, or a slope: no jump
         return []
@@ -157,8 +160,11 @@ def _steps(x, change, fn, relation, draw, rng, between) -> list[tuple]:
     if kind < 3 or not between:
         return [(_with(x, place, record), change)]
     other = bool(rng.integers(2))
-    seen = lambda value: value if isinstance(value, str) else value.tobytes()
-    look = lambda y: seen(_value(fn, _neighbour(y, relation, change) if other else y))
+
+    def look(y):
+        value = _value(fn, _neighbour(y, relation, change) if other else y)
+        return value if isinstance(value, str) else value.tobytes()
+
     return [(y, change) for y in _edge(x, place, record, look)]
 
 # %% ../../nbs/checks/55_neighbours.ipynb #4c02f197
@@ -227,8 +233,10 @@ def _climb(fn, draw, relation, norm, rng, steps, between) -> Neighbours:
     "One start of the search."
     x = draw(rng)
     between = x.dtype.kind == "f" if between is None else between
-    value = lambda x: _value(fn, x)
-    moved = lambda x, change: _distance(norm, value(x), value(_neighbour(x, relation, change)))
+
+    def moved(x, change):
+        return _distance(norm, _value(fn, x), _value(fn, _neighbour(x, relation, change)))
+
     change = _change(x, relation, draw, rng)
     best = moved(x, change)
     for _ in range(steps):
