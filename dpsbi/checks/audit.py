@@ -50,7 +50,7 @@ def _columns(outputs, digits: bool) -> tuple[np.ndarray, list[str]]:
     total = [y.clip(-1e300, 1e300).sum(axis=1, keepdims=True)] if y.shape[1] > 1 else []
     return np.concatenate([y, *total, bits[:, told]], axis=1), names
 
-# %% ../../nbs/checks/54_audit.ipynb #c946b6da
+# %% ../../nbs/checks/54_audit.ipynb #61a6386c
 def _code(text: str) -> float:
     "A number that stands for a text; 0 for none."
     return float(zlib.crc32(text.encode())) if text else 0.0
@@ -75,7 +75,7 @@ def _watched(run, width, x, rng, size) -> np.ndarray:
         row[width:] = _code(failure), _code("; ".join(str(w.message) for w in heard))
     return rows
 
-
+# %% ../../nbs/checks/54_audit.ipynb #c946b6da
 def observed(run: Callable, width: int = 1) -> Callable:
     """A run for `audit` that counts exceptions and warnings among its outputs.
 
@@ -96,7 +96,7 @@ def observed(run: Callable, width: int = 1) -> Callable:
     """
     return partial(_watched, run, whole_number("width", width))
 
-# %% ../../nbs/checks/54_audit.ipynb #7413a61c
+# %% ../../nbs/checks/54_audit.ipynb #8831c96d
 def clopper_pearson(hits: ArrayLike, runs: int, alpha: float) -> tuple[np.ndarray, np.ndarray]:
     "Limits of a binomial probability, each wrong at most with probability alpha; hits (k,)."
     hits = np.asarray(hits, float)
@@ -116,7 +116,7 @@ def _epsilon_bound(hits, runs, other, other_runs, delta, alpha):
     )
     return np.log(np.maximum((low - delta) / high, 1.0))
 
-
+# %% ../../nbs/checks/54_audit.ipynb #7413a61c
 def _delta_bound(hits, runs, other, other_runs, epsilon, alpha):
     "Lower limits of δ (k,) at ε, likewise."
     low, high = (
@@ -125,7 +125,7 @@ def _delta_bound(hits, runs, other, other_runs, epsilon, alpha):
     )
     return np.maximum(low - math.exp(epsilon) * high, 0.0)
 
-# %% ../../nbs/checks/54_audit.ipynb #f340e8d1
+# %% ../../nbs/checks/54_audit.ipynb #296658bb
 @dataclass(frozen=True)
 class _Event:
     "Outputs whose score is at least (at most) a level; swapped: likelier under the second input."
@@ -140,7 +140,7 @@ class _Event:
         value = scores[:, self.column]
         return value >= self.level if self.upper else value <= self.level
 
-
+# %% ../../nbs/checks/54_audit.ipynb #e16540e7
 def _levels(a, b, most=60):
     "Levels to try for one score: ranks in both tails of both samples, doubling, and quantiles."
     pooled = np.sort(np.concatenate([a, b]))
@@ -161,7 +161,7 @@ def _count(v, levels, upper) -> np.ndarray:
         return len(v) - np.searchsorted(v, levels, "left")
     return np.searchsorted(v, levels, "right")
 
-
+# %% ../../nbs/checks/54_audit.ipynb #f340e8d1
 def _search(a, b, worth) -> _Event:
     "The threshold of scores a (n, k), b (m, k) of most worth(hits, n, other, m) -> (levels,)."
     best, found = -np.inf, None
@@ -236,7 +236,7 @@ class Audit:
         proved = f"ε ≥ {self.lower:.3f}, δ ≥ {self.delta_lower:.2e}"
         return f"claimed {claim}; proved {proved}: {verdict} ({self.event})"
 
-# %% ../../nbs/checks/54_audit.ipynb #588171af
+# %% ../../nbs/checks/54_audit.ipynb #16643ef1
 def _run(run, x, rng, size):
     outputs = np.asarray(run(x, rng, size))
     if outputs.shape[:1] != (size,):
@@ -254,7 +254,7 @@ def _outputs(run, x, runs, rng, executor, bar):
         [(bar.update(len(new)), new)[1] for new in in_order(executor, _run, tasks)]
     )
 
-
+# %% ../../nbs/checks/54_audit.ipynb #588171af
 def audit(
     run: Callable,
     x: Any,

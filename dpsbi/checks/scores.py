@@ -24,7 +24,7 @@ from ..posterior import Posterior
 from ..privacy import whole_number
 from ..running import batch_sizes, in_order
 
-# %% ../../nbs/checks/50_scores.ipynb #51496269
+# %% ../../nbs/checks/50_scores.ipynb #fb6e3c5b
 def as_posterior(draws: Posterior | ArrayLike, name: str) -> Posterior:
     "A Posterior of it, if it is not one; ValueError, naming the argument, if it cannot be."
     if isinstance(draws, Posterior):
@@ -46,7 +46,7 @@ def as_pair(a: Posterior | ArrayLike, b: Posterior | ArrayLike) -> tuple[Posteri
         )
     return a, b
 
-
+# %% ../../nbs/checks/50_scores.ipynb #51496269
 def equal_weight(posterior: Posterior, n: int, rng: np.random.Generator) -> np.ndarray:
     """n draws (n, d) of equal weight.
 
@@ -101,7 +101,7 @@ def draws_worth(posterior: Posterior, other: Posterior) -> float:
     squares = float(np.square(np.unique(row, return_counts=True)[1].astype(float)).sum())
     return n * n / squares if squares > 2 * n else float(n)
 
-# %% ../../nbs/checks/50_scores.ipynb #222662f1
+# %% ../../nbs/checks/50_scores.ipynb #180090f6
 def _accuracy(x, labels, held_out, seed) -> float:
     "Train on the rest; the accuracy on the rows that were held out, the mean of the two samples'."
     from sklearn.exceptions import ConvergenceWarning
@@ -118,7 +118,7 @@ def _accuracy(x, labels, held_out, seed) -> float:
         said = classifier.fit(x[~held_out], labels[~held_out]).predict(x[held_out])
     return float(np.mean([(said[labels[held_out] == k] == k).mean() for k in (0, 1)]))
 
-
+# %% ../../nbs/checks/50_scores.ipynb #222662f1
 def _tests(a, b, n, folds, repeats, rng, together):
     "What each classifier is trained and tested on, repeat by repeat and fold by fold."
     for child in rng.spawn(repeats):
@@ -130,7 +130,7 @@ def _tests(a, b, n, folds, repeats, rng, together):
         for k in range(folds):
             yield x, labels, fold == k, int(child.integers(2**31))
 
-# %% ../../nbs/checks/50_scores.ipynb #d8f99cf4
+# %% ../../nbs/checks/50_scores.ipynb #015c808e
 def c2st_scores(
     a: Posterior | ArrayLike,
     b: Posterior | ArrayLike,
@@ -144,7 +144,7 @@ def c2st_scores(
     "The accuracies (repeats, folds) of which `c2st` is the mean; the same arguments."
     return _c2st_scores(a, b, rng, size, repeats, folds, executor)
 
-
+# %% ../../nbs/checks/50_scores.ipynb #a870df96
 def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
     "Checks, warns the caller of the caller, and scores."
     a, b = as_pair(a, b)
@@ -181,7 +181,7 @@ def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
             )
     return all_scores(a, b, n, folds, repeats, rng, n <= min(worth), executor)
 
-
+# %% ../../nbs/checks/50_scores.ipynb #002eba83
 def all_scores(
     a: Posterior | ArrayLike,
     b: Posterior | ArrayLike,
@@ -202,7 +202,7 @@ def all_scores(
         scores = list(in_order(executor, _accuracy, _tests(a, b, n, folds, repeats, rng, together)))
     return np.array(scores).reshape(repeats, folds)
 
-
+# %% ../../nbs/checks/50_scores.ipynb #d8f99cf4
 def c2st(
     a: Posterior | ArrayLike,
     b: Posterior | ArrayLike,
@@ -265,7 +265,7 @@ def _thousand(posterior, x):
     reached = np.cumsum(posterior.weights)
     return x[np.searchsorted(reached / reached[-1], (np.arange(1000) + 0.5) / 1000)]
 
-# %% ../../nbs/checks/50_scores.ipynb #60bc0839
+# %% ../../nbs/checks/50_scores.ipynb #ad624ec7
 def median_bandwidth(a: Posterior | ArrayLike, b: Posterior | ArrayLike) -> float:
     """The median distance between two draws of the pooled samples a (n, d) and b (m, d).
 
@@ -276,7 +276,7 @@ def median_bandwidth(a: Posterior | ArrayLike, b: Posterior | ArrayLike) -> floa
     squared = _squared_distances(x, x)[np.tril_indices(len(x), -1)]
     return math.sqrt(np.quantile(squared, 0.5, method="inverted_cdf")) or 1.0
 
-
+# %% ../../nbs/checks/50_scores.ipynb #60bc0839
 def mmd2(
     a: Posterior | ArrayLike,
     b: Posterior | ArrayLike,

@@ -155,7 +155,7 @@ def exact_posterior(alpha: float, beta: float, release: Release) -> GammaMixture
     weights = special.softmax(log_joint[keep])
     return GammaMixture(alpha + s[keep], beta + 1, weights, float(log_evidence))
 
-# %% ../../nbs/simulators/10_counts.ipynb #a050a106
+# %% ../../nbs/simulators/10_counts.ipynb #f1ac7dce
 def _log_series(ratio: Callable) -> np.ndarray:
     """log(1 + r(1) + r(1) r(2) + ...) for ratios r(k) below 1 that fall with k.
 
@@ -179,7 +179,7 @@ def _log_exp_q(n: int, log_x) -> np.ndarray:
     series = (n - 1) * log_x - special.gammaln(n) + sums
     return np.where(far, series, np.log(np.where(far, 1, q)) + np.where(far, 0, x))
 
-
+# %% ../../nbs/simulators/10_counts.ipynb #a050a106
 def _log_exp_p(n: int, log_x) -> np.ndarray:
     "log[e^x P(n, x)], P the lower incomplete Gamma ratio; x for n <= 0, where P is 1."
     x = np.exp(np.minimum(log_x, 709.0))
