@@ -721,6 +721,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                     'dpsbi.checks.audit._bound': ('checks/audit.html#_bound', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit._code': ('checks/audit.html#_code', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit._columns': ('checks/audit.html#_columns', 'dpsbi/checks/audit.py'),
+                                    'dpsbi.checks.audit._count': ('checks/audit.html#_count', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit._delta_bound': ('checks/audit.html#_delta_bound', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit._epsilon_bound': ('checks/audit.html#_epsilon_bound', 'dpsbi/checks/audit.py'),
                                     'dpsbi.checks.audit._levels': ('checks/audit.html#_levels', 'dpsbi/checks/audit.py'),

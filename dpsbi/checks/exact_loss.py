@@ -17,7 +17,7 @@ from scipy import special
 
 from ..mechanisms import Mechanism
 
-# %% ../../nbs/checks/56_exact_loss.ipynb #d0ff8ccc
+# %% ../../nbs/checks/56_exact_loss.ipynb #27d708cc
 class Exact(NamedTuple):
     "A number, and the farthest that the truth can be from it."
 
@@ -41,7 +41,7 @@ def _sure(p, q):
     "The outcomes that both inputs can have, and the mass of those that betray the first."
     return p[q > 0], q[q > 0], p[q == 0].sum()
 
-
+# %% ../../nbs/checks/56_exact_loss.ipynb #d0ff8ccc
 def _coarser(p, q, cells) -> tuple[np.ndarray, np.ndarray]:
     "Outcomes whose losses nearly agree taken for one: post-processing, so that no δ grows."
     p, q, sure = _sure(p, q)
@@ -59,7 +59,7 @@ def _apart(p, q, low, high) -> tuple[np.ndarray, np.ndarray]:
     share = np.clip(share, 0, 1)
     return np.concatenate([p * (1 - share), p * share]), np.concatenate([low, high])
 
-# %% ../../nbs/checks/56_exact_loss.ipynb #dd5482a3
+# %% ../../nbs/checks/56_exact_loss.ipynb #75f5f868
 def _on_grid(p, q, width) -> tuple[np.ndarray, int, float]:
     "Masses on multiples of `width`, the first multiple, and the mass of infinite loss: no δ falls."
     p, q, sure = _sure(p, q)
@@ -72,7 +72,7 @@ def _on_grid(p, q, width) -> tuple[np.ndarray, int, float]:
     first = cell.min()
     return np.bincount(np.concatenate([cell, cell + 1]) - first, mass), int(first), float(sure)
 
-
+# %% ../../nbs/checks/56_exact_loss.ipynb #23029785
 @dataclass(frozen=True)
 class _Law:
     "Outcomes (p, q) that bound δ from below, others from above, and the mass that neither has."
@@ -107,7 +107,7 @@ class _Law:
         p, q, _ = _sure(*self.high)
         return float(np.ptp(_window(_log_ratio(p, q), p)))
 
-
+# %% ../../nbs/checks/56_exact_loss.ipynb #dd5482a3
 def _law(p, q, low, high) -> _Law:
     "From cells of masses p and q, whose losses lie between low and high."
     lost = max(abs(1 - p.sum()), abs(1 - q.sum())) + 1e-15
@@ -156,7 +156,10 @@ class Losses:
     def epsilon(self, delta: float = 0.0) -> float:
         "The largest ε that this pair proves at δ: a lower bound, which rounding ends near 34."
         ways = self.there, self.back
-        proved = lambda epsilon: max(law.bounds(epsilon)[0] for law in ways) > delta
+
+        def proved(epsilon):
+            return max(law.bounds(epsilon)[0] for law in ways) > delta
+
         low, high = 0.0, 1.0
         while proved(high):
             low, high = high, 2 * high
@@ -164,7 +167,7 @@ class Losses:
             low, high = (middle, high) if proved(middle) else (low, middle)
         return low
 
-# %% ../../nbs/checks/56_exact_loss.ipynb #3f250448
+# %% ../../nbs/checks/56_exact_loss.ipynb #b9f81fb4
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -173,7 +176,10 @@ def _line(mechanism, s, t, cuts) -> Losses:
     u = np.append(special.expit(np.linspace(-36, 36, cuts)), np.linspace(0, 1, cuts)[1:-1])[:, None]
     quantiles = [mechanism.transform(u, s).ravel(), mechanism.transform(u, t).ravel(), s[:1], t[:1]]
     y = np.unique(np.concatenate(quantiles))
-    logs = lambda y: (mechanism.log_prob(y[..., None], s), mechanism.log_prob(y[..., None], t))
+
+    def logs(y):
+        return mechanism.log_prob(y[..., None], s), mechanism.log_prob(y[..., None], t)
+
     if np.mean(np.isneginf(logs(y[:-1] + 0.382 * np.diff(y))[0])) > 0.5:
         return Losses.of(*logs(_atoms(y, getattr(mechanism, "step", 1.0))))
     half = np.diff(y)[:, None] / 2
@@ -183,7 +189,7 @@ def _line(mechanism, s, t, cuts) -> Losses:
     loss = np.column_stack([np.subtract(*inside), ends[1:], ends[:-1]])
     return Losses._between(p, q, loss.min(axis=1), loss.max(axis=1))
 
-
+# %% ../../nbs/checks/56_exact_loss.ipynb #3f250448
 def _atoms(y, step) -> np.ndarray:
     "All multiples of the step from the first to the last of y."
     first, last = (math.floor(end / step + 0.5) for end in (y[0], y[-1]))
@@ -194,7 +200,7 @@ def _atoms(y, step) -> np.ndarray:
         )
     return step * np.arange(first, last + 1)
 
-# %% ../../nbs/checks/56_exact_loss.ipynb #cf4dfc56
+# %% ../../nbs/checks/56_exact_loss.ipynb #2ae4bdb8
 def _columns_of(mechanism, s) -> list[list[int]]:
     "For each output value the columns of s that it depends on; ValueError where they share noise."
     y = np.asarray(mechanism.sample(np.tile(s, (16, 1)), np.random.default_rng(0)))
@@ -210,7 +216,7 @@ def _columns_of(mechanism, s) -> list[list[int]]:
         )
     return columns
 
-
+# %% ../../nbs/checks/56_exact_loss.ipynb #cf4dfc56
 def losses(
     mechanism: Mechanism, s: ArrayLike, s_neighbour: ArrayLike, cuts: int = 1000, cells: int = 1000
 ) -> Losses:

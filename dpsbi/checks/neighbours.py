@@ -68,7 +68,7 @@ class Records:
             return np.broadcast_to(end.astype(float), shape)
         return part
 
-# %% ../../nbs/checks/55_neighbours.ipynb #0556338a
+# %% ../../nbs/checks/55_neighbours.ipynb #71f3c6e3
 RELATIONS = ("replace", "add-remove", "order")
 _NORMS = {
     "l1": math.fsum,
@@ -86,7 +86,7 @@ def _value(fn, x):
     except Exception as error:
         return type(error).__name__
 
-
+# %% ../../nbs/checks/55_neighbours.ipynb #0556338a
 def _distance(norm, a, b) -> float:
     "How far two values lie apart; infinitely, if only one of them is an error, or NaN."
     if isinstance(a, str) or isinstance(b, str) or a.shape != b.shape:
@@ -134,10 +134,13 @@ def _other(record, x, draw, rng, between):
         return record + rng.random() ** 3 * (new - record)
     return new
 
-# %% ../../nbs/checks/55_neighbours.ipynb #ac357a2b
+# %% ../../nbs/checks/55_neighbours.ipynb #0836af5a
 def _edge(x, place, target, look) -> list[np.ndarray]:
     "Data sets on both sides of a jump of look(x), as the record at `place` goes to `target`."
-    at = lambda part: _with(x, place, x[place] + part * (target - x[place]))
+
+    def at(part):
+        return _with(x, place, x[place] + part * (target - x[place]))
+
     low, high, start = 0.0, 1.0, look(at(0.0))
     if look(at(1.0)) == start or look(at(1e-9)) != start:  # no change, or a slope: no jump
         return []
@@ -145,7 +148,7 @@ def _edge(x, place, target, look) -> list[np.ndarray]:
         low, high = (middle, high) if look(at(middle)) == start else (low, middle)
     return [at(low), at(high)]
 
-
+# %% ../../nbs/checks/55_neighbours.ipynb #ac357a2b
 def _steps(x, change, fn, relation, draw, rng, between) -> list[tuple]:
     "Pairs near the pair (x, change) to try next."
     place, kind = int(rng.integers(len(x))), rng.integers(4)
@@ -157,11 +160,14 @@ def _steps(x, change, fn, relation, draw, rng, between) -> list[tuple]:
     if kind < 3 or not between:
         return [(_with(x, place, record), change)]
     other = bool(rng.integers(2))
-    seen = lambda value: value if isinstance(value, str) else value.tobytes()
-    look = lambda y: seen(_value(fn, _neighbour(y, relation, change) if other else y))
+
+    def look(y):
+        value = _value(fn, _neighbour(y, relation, change) if other else y)
+        return value if isinstance(value, str) else value.tobytes()
+
     return [(y, change) for y in _edge(x, place, record, look)]
 
-# %% ../../nbs/checks/55_neighbours.ipynb #4c02f197
+# %% ../../nbs/checks/55_neighbours.ipynb #298fa99a
 class Neighbours(NamedTuple):
     "Two neighbouring data sets, and how far they move a query; `pair` is what `audit` takes."
 
@@ -174,7 +180,7 @@ class Neighbours(NamedTuple):
         "(x, x_neighbour)"
         return self.x, self.x_neighbour
 
-
+# %% ../../nbs/checks/55_neighbours.ipynb #8851d26d
 def worst_neighbours(
     fn: Callable,
     draw: Callable,
@@ -222,13 +228,15 @@ def worst_neighbours(
     found = [_climb(fn, draw, relation, norm, child, steps, between) for child in children]
     return max(found, key=lambda neighbours: neighbours.moved)
 
-
+# %% ../../nbs/checks/55_neighbours.ipynb #4c02f197
 def _climb(fn, draw, relation, norm, rng, steps, between) -> Neighbours:
     "One start of the search."
     x = draw(rng)
     between = x.dtype.kind == "f" if between is None else between
-    value = lambda x: _value(fn, x)
-    moved = lambda x, change: _distance(norm, value(x), value(_neighbour(x, relation, change)))
+
+    def moved(x, change):
+        return _distance(norm, _value(fn, x), _value(fn, _neighbour(x, relation, change)))
+
     change = _change(x, relation, draw, rng)
     best = moved(x, change)
     for _ in range(steps):

@@ -68,29 +68,24 @@ class GammaMixture:
 
     def pdf(self, theta: ArrayLike) -> np.ndarray:
         "Density at theta, of any shape."
-        return (
-            stats.gamma.pdf(np.asarray(theta, float)[..., None], self.shapes, scale=1 / self.rate)
-            @ self.weights
-        )
+        theta = np.asarray(theta, float)[..., None]
+        return stats.gamma.pdf(theta, self.shapes, scale=1 / self.rate) @ self.weights
 
     def cdf(self, theta: ArrayLike) -> np.ndarray:
         "Distribution function at theta, of any shape."
-        return (
-            special.gammainc(self.shapes, self.rate * np.clip(theta, 0, None)[..., None])
-            @ self.weights
-        )
+        x = self.rate * np.clip(theta, 0, None)[..., None]
+        return special.gammainc(self.shapes, x) @ self.weights
 
     @property
     def mean(self) -> float:
+        "The posterior mean."
         return float(self.weights @ self.shapes / self.rate)
 
     @property
     def std(self) -> float:
         "By the law of total variance: Gamma(a, r) has variance a / r²."
-        within, between = (
-            self.weights @ self.shapes,
-            self.weights @ (self.shapes - self.rate * self.mean) ** 2,
-        )
+        within = self.weights @ self.shapes
+        between = self.weights @ (self.shapes - self.rate * self.mean) ** 2
         return float(np.sqrt(within + between) / self.rate)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -160,7 +155,7 @@ def exact_posterior(alpha: float, beta: float, release: Release) -> GammaMixture
     weights = special.softmax(log_joint[keep])
     return GammaMixture(alpha + s[keep], beta + 1, weights, float(log_evidence))
 
-# %% ../../nbs/simulators/10_counts.ipynb #a050a106
+# %% ../../nbs/simulators/10_counts.ipynb #f1ac7dce
 def _log_series(ratio: Callable) -> np.ndarray:
     """log(1 + r(1) + r(1) r(2) + ...) for ratios r(k) below 1 that fall with k.
 
@@ -180,14 +175,11 @@ def _log_exp_q(n: int, log_x) -> np.ndarray:
     x = np.exp(np.minimum(log_x, 709.0))
     q = special.gammaincc(n, x)
     far = q < 1e-290  # x is far above n: the series converges at once
-    series = (
-        (n - 1) * log_x
-        - special.gammaln(n)
-        + _log_series(lambda k: np.where(far, np.maximum(n - k, 0) / x, 0))
-    )
+    sums = _log_series(lambda k: np.where(far, np.maximum(n - k, 0) / x, 0))
+    series = (n - 1) * log_x - special.gammaln(n) + sums
     return np.where(far, series, np.log(np.where(far, 1, q)) + np.where(far, 0, x))
 
-
+# %% ../../nbs/simulators/10_counts.ipynb #a050a106
 def _log_exp_p(n: int, log_x) -> np.ndarray:
     "log[e^x P(n, x)], P the lower incomplete Gamma ratio; x for n <= 0, where P is 1."
     x = np.exp(np.minimum(log_x, 709.0))
@@ -195,9 +187,8 @@ def _log_exp_p(n: int, log_x) -> np.ndarray:
         return x
     p = special.gammainc(n, x)
     far = p < 1e-290  # x is far below n
-    series = (
-        n * log_x - special.gammaln(n + 1) + _log_series(lambda k: np.where(far, x / (n + k), 0))
-    )
+    sums = _log_series(lambda k: np.where(far, x / (n + k), 0))
+    series = n * log_x - special.gammaln(n + 1) + sums
     return np.where(far, series, np.log(np.where(far, 1, p)) + x)
 
 # %% ../../nbs/simulators/10_counts.ipynb #17b345b0
@@ -227,7 +218,10 @@ def _panels(log_f: Callable, low: float, high: float, number: int = 60) -> np.nd
     peak = optimize.minimize_scalar(
         lambda z: -log_f(np.array([z]))[0], bounds=(low, high), method="bounded"
     ).x
-    drop = lambda z: log_f(np.array([z]))[0] - log_f(np.array([peak]))[0] + 40
+
+    def drop(z):
+        return log_f(np.array([z]))[0] - log_f(np.array([peak]))[0] + 40
+
     ends = []
     for side in (-1, 1):
         step = 1e-3
@@ -255,11 +249,11 @@ class _OnPanels:
 
     def _integrals(self, weight: Callable) -> np.ndarray:
         "The integral of weight(z) times the joint density over each panel, in units of exp(peak)."
-        return _gauss(
-            lambda z: weight(z) * np.exp(self._log_joint(z) - self._peak),
-            self._edges[:-1],
-            self._edges[1:],
-        )
+
+        def weighted(z):
+            return weight(z) * np.exp(self._log_joint(z) - self._peak)
+
+        return _gauss(weighted, self._edges[:-1], self._edges[1:])
 
     @cached_property
     def _masses(self) -> np.ndarray:
@@ -277,16 +271,14 @@ class _OnPanels:
     @property
     def std(self) -> float:
         mean = self.mean
-        return float(
-            np.sqrt(self._integrals(lambda z: (np.exp(z) - mean) ** 2).sum() / self._masses.sum())
-        )
+        squares = self._integrals(lambda z: (np.exp(z) - mean) ** 2).sum()
+        return float(np.sqrt(squares / self._masses.sum()))
 
     def pdf(self, theta) -> np.ndarray:
         "Density at theta, of any shape."
         z = np.log(np.maximum(theta, 1e-300))
-        return np.where(
-            np.asarray(theta) > 0, np.exp(self._log_joint(z) - self.log_evidence - z), 0.0
-        )
+        density = np.exp(self._log_joint(z) - self.log_evidence - z)
+        return np.where(np.asarray(theta) > 0, density, 0.0)
 
     def cdf(self, theta) -> np.ndarray:
         "Distribution function at theta, of any shape."
@@ -420,9 +412,8 @@ class Poisson:
         "log P(S = s), shape (n,); -inf where s is no count."
         s, theta = np.asarray(s, float)[..., 0], _rate(theta)
         count = (s >= 0) & (s == np.floor(s))
-        return np.where(
-            count, special.xlogy(s, theta) - theta - special.gammaln(np.abs(s) + 1), -np.inf
-        )
+        log_p = special.xlogy(s, theta) - theta - special.gammaln(np.abs(s) + 1)
+        return np.where(count, log_p, -np.inf)
 
     def maximise(self, s: np.ndarray, weights: ArrayLike) -> np.ndarray:
         "The rate (1,) that maximises the weighted log-likelihood: the weighted mean."

@@ -45,12 +45,13 @@ class _Layout:
         return tuple(accumulate(self.levels, initial=0))[:-1]
 
     def prior(self) -> Prior:
-        dirichlet = lambda size: stats.dirichlet(np.full(size, self.concentration))
-        parts = {
-            f"class{i}_feature{k}": dirichlet(J)
-            for i in range(self.classes)
-            for k, J in enumerate(self.levels)
-        }
+        def dirichlet(size):
+            return stats.dirichlet(np.full(size, self.concentration))
+
+        parts = {}
+        for i in range(self.classes):
+            for k, J in enumerate(self.levels):
+                parts[f"class{i}_feature{k}"] = dirichlet(J)
         return Prior(**{"class": dirichlet(self.classes)}, **parts)
 
     def split(self, theta):
@@ -136,21 +137,19 @@ class _Proportions:
         if x.shape[1:] != (L.n, 1 + len(L.levels)):
             raise ValueError(
                 f"the query takes {L.n} records of a class and {len(L.levels)} features, "
-                "in data sets "
-                f"(B, {L.n}, {1 + len(L.levels)}), not {x.shape}"
+                f"in data sets (B, {L.n}, {1 + len(L.levels)}), not {x.shape}"
             )
         most = np.array([L.classes, *L.levels]) - 1
-        codes = np.clip(np.nan_to_num(x), 0, most).astype(
-            np.int32
-        )  # record by record, so that the sensitivity holds
+        # record by record, so that the sensitivity holds
+        codes = np.clip(np.nan_to_num(x), 0, most).astype(np.int32)
         r = L.classes * L.width
-        row = (
-            codes[..., 0] * L.width + r * np.arange(len(x))[:, None]
-        )  # where the record's class begins
-        counts = sum(
-            np.bincount((row + start + codes[..., k]).ravel(), minlength=r * len(x))
-            for k, start in enumerate(L.starts, start=1)
-        ).reshape(-1, r)
+        # where the record's class begins
+        row = codes[..., 0] * L.width + r * np.arange(len(x))[:, None]
+        counts = 0
+        for k, start in enumerate(L.starts, start=1):
+            cells = (row + start + codes[..., k]).ravel()
+            counts = counts + np.bincount(cells, minlength=r * len(x))
+        counts = counts.reshape(-1, r)
         return np.where(np.isnan(x).any(axis=(1, 2))[:, None], np.nan, counts / L.n)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #f9f8a3c0
@@ -208,9 +207,8 @@ def _log_rising(a: float, n: int) -> np.ndarray:
 def _log_terms(a: np.ndarray, b: np.ndarray, totals: np.ndarray) -> np.ndarray:
     "a[c] + b[N - c] for N in totals and c = 0, ..., n, shape (totals, n + 1); -inf for c > N."
     n = len(a) - 1
-    shifted = np.lib.stride_tricks.sliding_window_view(
-        np.concatenate([np.full(n, -np.inf), b]), n + 1
-    )
+    padded = np.concatenate([np.full(n, -np.inf), b])
+    shifted = np.lib.stride_tricks.sliding_window_view(padded, n + 1)
     return a + shifted[totals, ::-1]
 
 
@@ -265,10 +263,8 @@ class _Shares:
         counts, left = np.zeros((len(totals), len(self.g)), int), totals
         for j in range(len(self.g) - 1, 0, -1):
             kinds, which = np.unique(left, return_inverse=True)
-            reached = np.cumsum(
-                np.exp(_log_terms(self.g[j], self.left[j - 1], kinds) - self.left[j][kinds, None]),
-                axis=1,
-            )
+            log_terms = _log_terms(self.g[j], self.left[j - 1], kinds)
+            reached = np.cumsum(np.exp(log_terms - self.left[j][kinds, None]), axis=1)
             u = rng.random(len(left)) * reached[which, -1]
             for w in range(len(kinds)):
                 counts[which == w, j] = np.searchsorted(reached[w], u[which == w], side="right")
@@ -293,9 +289,8 @@ class BetaMixture:
     def std(self) -> float:
         "By the law of total variance."
         total, share = self.a + self.b, self.a / (self.a + self.b)
-        return float(
-            np.sqrt(self.weights @ (share * (1 - share) / (total + 1) + (share - self.mean) ** 2))
-        )
+        within, between = share * (1 - share) / (total + 1), (share - self.mean) ** 2
+        return float(np.sqrt(self.weights @ (within + between)))
 
     def pdf(self, p: ArrayLike) -> np.ndarray:
         "Density at p, of any shape."
@@ -303,10 +298,8 @@ class BetaMixture:
 
     def cdf(self, p: ArrayLike) -> np.ndarray:
         "Distribution function at p, of any shape."
-        return (
-            special.betainc(self.a, self.b, np.clip(np.asarray(p, float), 0, 1)[..., None])
-            @ self.weights
-        )
+        p = np.clip(np.asarray(p, float), 0, 1)[..., None]
+        return special.betainc(self.a, self.b, p) @ self.weights
 
     def quantile(self, q: float) -> float:
         "The p in [0, 1] with cdf(p) = q."
@@ -328,9 +321,8 @@ class _Marginals:
 
     def interval(self, level: float = 0.95) -> np.ndarray:
         "Equal-tailed intervals (d, 2) that hold the fraction `level`."
-        return np.array(
-            [[m.quantile((1 - level) / 2), m.quantile((1 + level) / 2)] for m in self.marginals]
-        )
+        ends = (1 - level) / 2, (1 + level) / 2
+        return np.array([[m.quantile(end) for end in ends] for m in self.marginals])
 
     def cdf(self, theta) -> np.ndarray:
         "Distribution functions of the d marginals at theta (..., d)."
@@ -357,9 +349,8 @@ class NaiveBayesPosterior(_Marginals):
     def __init__(self, layout: _Layout, cells: list[list[_Shares]], classes: _Shares):
         self._layout, self._cells, self._classes = layout, cells, classes
         self.names = layout.prior().names
-        self.log_evidence = float(
-            classes.log_total[-1] - _log_rising(layout.classes * layout.concentration, layout.n)[-1]
-        )
+        log_rising = _log_rising(layout.classes * layout.concentration, layout.n)[-1]
+        self.log_evidence = float(classes.log_total[-1] - log_rising)
 
     @cached_property
     def class_counts(self) -> np.ndarray:
@@ -402,12 +393,8 @@ class NaiveBayesPosterior(_Marginals):
             ),
         ]
         theta = _dirichlet(self._layout.concentration, counts, rng)
-        return Posterior(
-            theta,
-            None,
-            self.names,
-            dict(method="exact, by convolution", log_evidence=self.log_evidence),
-        )
+        info = dict(method="exact, by convolution", log_evidence=self.log_evidence)
+        return Posterior(theta, None, self.names, info)
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #1ffc251c
 def _mixture(alpha: float, J: int, N: np.ndarray, weights: np.ndarray) -> BetaMixture:
@@ -477,9 +464,8 @@ def _log_noise(release: Release, layout: _Layout) -> np.ndarray:
     r, s_dp, mechanism = layout.classes * layout.width, release.s_dp, release.mechanism
     if s_dp.size != r:
         raise ValueError(
-            f"{layout.classes} classes and features of {layout.levels} levels make a table of {r} "
-            "proportions, "
-            f"but {s_dp.size} were released"
+            f"{layout.classes} classes and features of {layout.levels} levels "
+            f"make a table of {r} proportions, but {s_dp.size} were released"
         )
     proportions = np.arange(layout.n + 1)[:, None] / layout.n
     parts = np.stack([mechanism.log_prob(s_dp[j : j + 1], proportions) for j in range(r)])
@@ -631,9 +617,8 @@ class NaiveBayesMoments(_Sizes):
         L, s = self._layout, np.asarray(s, float)
         if s.ndim != 2 or s.shape[1] != L.classes * L.width:
             raise ValueError(
-                f"s must hold tables of {L.classes * L.width} proportions, as an array (C, "
-                f"{L.classes * L.width}), "
-                f"not {s.shape}"
+                f"s must hold tables of {L.classes * L.width} proportions, "
+                f"as an array (C, {L.classes * L.width}), not {s.shape}"
             )
         table = np.maximum(L.n * s, 0.0).reshape(len(s), L.classes, L.width)
         return _conjugate(L, table.sum(axis=-1) / len(L.levels), table, rng)

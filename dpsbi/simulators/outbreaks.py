@@ -205,7 +205,7 @@ def _family(  # noqa: C901
                     _record(tally, first - begin)
     return n, fresh
 
-# %% ../../nbs/simulators/13_outbreaks.ipynb #ee8a0729
+# %% ../../nbs/simulators/13_outbreaks.ipynb #c15429b0
 @_compiled
 def _bits(mask):
     count = 0
@@ -214,7 +214,7 @@ def _bits(mask):
         count += 1
     return count
 
-
+# %% ../../nbs/simulators/13_outbreaks.ipynb #ee8a0729
 @_compiled
 def _close(tally, top, x):
     "Add a finished family to the statistics x and to the four largest sizes, and clear the tally."

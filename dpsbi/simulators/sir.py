@@ -235,7 +235,7 @@ class Epidemic:
         "The numbers of infected at the times: theta (n, 2), rates beta and gamma, to (n, L)."
         return self.states(theta, rng)[..., 1]
 
-# %% ../../nbs/simulators/14_sir.ipynb #dfbcf705
+# %% ../../nbs/simulators/14_sir.ipynb #a29ba4ba
 def _whole(name, value) -> int:
     if not float(value).is_integer():
         raise ValueError(f"{name} must be a whole number of persons, not {value}")
@@ -252,7 +252,7 @@ def _times(times) -> tuple[float, ...]:
         )
     return tuple(times.tolist())
 
-
+# %% ../../nbs/simulators/14_sir.ipynb #dfbcf705
 def _rates(theta) -> np.ndarray:
     theta = np.ascontiguousarray(theta, float)
     if theta.ndim != 2 or theta.shape[1] != 2:
@@ -318,7 +318,7 @@ def _prior(prior) -> Prior:
         raise ValueError(f"the prior must have the two columns beta and gamma, not {prior.names}")
     return prior
 
-# %% ../../nbs/simulators/14_sir.ipynb #73f2a73c
+# %% ../../nbs/simulators/14_sir.ipynb #243099ee
 @_compiled
 def _slope(b, gamma, S, I, a, c, v):
     "Time derivatives of S, I and of their covariance a = v_SS, c = v_SI, v = v_II."
@@ -336,7 +336,7 @@ def _slope(b, gamma, S, I, a, c, v):
 def _move(y, h, k):
     return y[0] + h * k[0], y[1] + h * k[1], y[2] + h * k[2], y[3] + h * k[3], y[4] + h * k[4]
 
-
+# %% ../../nbs/simulators/14_sir.ipynb #73f2a73c
 @_compiled
 def _forecast(theta, population, state, left, out):
     """Mean and variance (n, 2) of I after `left`, from states (n, 2).
@@ -355,7 +355,7 @@ def _forecast(theta, population, state, left, out):
             y = _move(_move(_move(_move(y, h / 6, k1), h / 3, k2), h / 3, k3), h / 6, k4)
         out[i, 0], out[i, 1] = y[1], y[4]
 
-# %% ../../nbs/simulators/14_sir.ipynb #3eab8b7b
+# %% ../../nbs/simulators/14_sir.ipynb #7ce9fc61
 @dataclass(frozen=True)
 class HiddenEpidemic:
     """The SIR epidemic as a model that can be stepped, for `pseudo_marginal`.
@@ -410,7 +410,7 @@ class HiddenEpidemic:
         _forecast(rates, population, states.reshape(-1, 2), float(until - t), out)
         return tuple(out.T.reshape(2, *state.shape[:2]))
 
-
+# %% ../../nbs/simulators/14_sir.ipynb #3eab8b7b
 def sir_state_space(
     population: int,
     times: ArrayLike,
@@ -462,7 +462,7 @@ def synthetic_release() -> Release:
     query = infection_counts_query(SYNTHETIC_TIMES)
     return Release(SYNTHETIC_COUNTS, query, BinomialResponse(1000, 1000, 10**6))
 
-# %% ../../nbs/simulators/14_sir.ipynb #e9a48fd6
+# %% ../../nbs/simulators/14_sir.ipynb #4ba09f78
 # in bed, day after day
 BOARDING_SCHOOL = (3, 8, 28, 76, 222, 293, 257, 237, 192, 126, 70, 28, 12, 5)
 BOARDING_SCHOOL_POPULATION = 763
@@ -486,7 +486,7 @@ class Printed:
     population: int
     spacing: float
 
-
+# %% ../../nbs/simulators/14_sir.ipynb #e9a48fd6
 PRINTED = {
     "flu": Printed(
         (0.001, 0.0039, 0.0105, 0.0367, 0.0996, 0.291, 0.384, 0.3368, 0.3106, 0.2516), 763, 1.0

@@ -106,11 +106,8 @@ def _counts(x: np.ndarray) -> np.ndarray:
         )
     broken = np.isnan(x).any(axis=1)
     k = np.clip(np.where(np.isnan(x), 0, x), 0, BINS - 1).astype(np.int64)
-    s = (
-        np.bincount((k + BINS * np.arange(len(x))[:, None]).ravel(), minlength=BINS * len(x))
-        .reshape(len(x), BINS)
-        .astype(float)
-    )
+    cell = (k + BINS * np.arange(len(x))[:, None]).ravel()
+    s = np.bincount(cell, minlength=BINS * len(x)).reshape(len(x), BINS).astype(float)
     s[broken] = np.nan
     return s
 
