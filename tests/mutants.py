@@ -131,8 +131,8 @@ MUTANTS = [
     ),
     Mutant(
         "accounting",
-        "            as_written(e.cost.delta) for e in entries",
-        "            0 * as_written(e.cost.delta) for e in entries",
+        "if sum(as_written(e.cost.delta) for e in entries)",
+        "if 0 * sum(as_written(e.cost.delta) for e in entries)",
         "δ is not added up",
     ),
     Mutant(
@@ -366,8 +366,8 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.randomised",
-        "chance = lambda count: (count + m) / (self.population + 2 * m)",
-        "chance = lambda count: (count + m - 1) / (self.population + 2 * m - 2)",
+        "return (count + m) / (self.population + 2 * m)",
+        "return (count + m - 1) / (self.population + 2 * m - 2)",
         "binomial answers with m - 1",
     ),
     Mutant(
@@ -647,8 +647,8 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.smc_abc",
-        "np.log(self.defensive) + log_prior, np.log1p(-self.defensive) + log_kernels",
-        "np.log(self.defensive) + log_prior, log_kernels",
+        "np.logaddexp(guard, np.log1p(-self.defensive) + log_kernels)",
+        "np.logaddexp(guard, log_kernels)",
         "a mixture that adds up to more than 1",
     ),
     Mutant(

@@ -41,6 +41,7 @@ from dpsbi.losses import (
     PureLoss,
     RenyiLoss,
     ZCDPLoss,
+    gaussian_delta,
 )
 
 LOSSES = [
@@ -82,7 +83,7 @@ def test_what_a_loss_says_is_consistent(loss):
 def test_a_gaussian_of_its_mu_is_no_harder_to_tell(loss):
     if math.isfinite(loss.mu):
         for epsilon in np.linspace(0, 2, 21):
-            assert loss.delta(epsilon) <= acc.gaussian_delta(epsilon, loss.mu) * (1 + 1e-6) + 1e-12
+            assert loss.delta(epsilon) <= gaussian_delta(epsilon, loss.mu) * (1 + 1e-6) + 1e-12
 
 
 @pytest.mark.parametrize("loss", BOUNDED + [GaussianLoss(0.3)], ids=repr)

@@ -18,9 +18,9 @@ from scipy import stats
 
 from .consensus import ALARM, LEAST, consensus, doubts
 from .da_mcmc import LatentRecords, da_mcmc
-from .particle_filter import FEWEST, StateSpace
+from .particle_filter import StateSpace
 from .proposals import NoWeight
-from .pseudo_marginal import pseudo_marginal
+from .pseudo_marginal import FEWEST, pseudo_marginal
 from .refine import pool, refine
 from ..mechanisms import Release
 from ..model import Model, check_release, ignores_rng
