@@ -30,7 +30,7 @@ lab: .venv/.installed
 # ---- proving it
 test: .venv/.installed
 	$(BIN)/nbdev_test --n_workers 2 --timing
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 test-slow: .venv/.installed
 	$(BIN)/nbdev_test --n_workers 1 --timing --flags slow

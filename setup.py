@@ -22,6 +22,16 @@ setup(
     keywords=settings["keywords"].split(),
     packages=find_packages(include=["dpsbi", "dpsbi.*"]),
     package_data={"dpsbi": ["data/*.json", "py.typed"]},
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Mathematics",
+        "Typing :: Typed",
+    ],
     python_requires=f">={settings['min_python']}",
     install_requires=settings["requirements"].split(),
     extras_require={
