@@ -494,7 +494,8 @@ def test_threads_share_a_budget(tmp_path):
 
 SPENDER = """
 import random, sys, time
-from dpsbi.accounting import BudgetError, Cost, Ledger
+from dpsbi.accounting import BudgetError, Cost
+from dpsbi.ledger import Ledger
 ledger = Ledger(2.0, path=sys.argv[1])
 print("ready", flush=True)
 while True:
@@ -516,7 +517,9 @@ def run_spenders(path, folder, seconds):
         subprocess.Popen([sys.executable, "-c", SPENDER, str(path), f"process {k}"], stdout=file)
         for k, file in enumerate(files)
     ]
+    deadline = time.monotonic() + 120
     while not all("ready" in log.read_text() for log in logs):
+        assert time.monotonic() < deadline, "the processes did not start"
         time.sleep(0.01)
     if seconds is not None:  # amid locks and writes
         time.sleep(seconds)
