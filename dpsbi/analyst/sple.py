@@ -31,7 +31,7 @@ from dpsbi.analyst.likelihood import (
     weighted_draws,
 )
 from .pairs import Simulations
-from .proposals import StudentMixture, fit_proposal
+from .proposals import StudentMixture, fit_proposal, no_weight
 from .sppe import NeuralRounds
 from .training import Training, exact_weights
 from ..mechanisms import Release
@@ -223,7 +223,13 @@ def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
             f"only {count} simulations lie where the likelihood is to be learnt: "
             "ask for more per round"
         )
-    fitted = fit_likelihood(release, run.prior, z, sims.s[kept], region, rng=rng, **options, **more)
+    data = (run.prior, z, sims.s[kept], region)
+    try:
+        fitted = fit_likelihood(release, *data, rng=rng, **options, **more)
+    except FloatingPointError as error:  # the release lies where no float can follow
+        if np.isneginf(sims.log_eta).all():
+            raise no_weight(release, len(sims.z)) from error
+        raise
     if options["how"].weigh:
         fitted = weighed(fitted, sims, grid_step(release.mechanism))
     return fitted, z
