@@ -408,8 +408,8 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.discrete",
-        "k = np.clip(mechanism._round(s), -(2.0**62), 2.0**62)",
-        "k = mechanism._round(s)",
+        "k = np.clip(nearest_step(s, mechanism.step), -(2.0**62), 2.0**62)",
+        "k = nearest_step(s, mechanism.step)",
         "steps beyond 64 bits",
     ),
     Mutant(

@@ -17,6 +17,7 @@ from scipy import stats
 import dpsbi
 from dpsbi.checks.testing import agrees
 from dpsbi.losses import gaussian_delta
+from dpsbi.mechanisms.discrete import nearest_step
 from dpsbi.mechanisms.release import _all_mechanisms
 from dpsbi.prior import about_prior
 from dpsbi.privacy import identity
@@ -145,7 +146,7 @@ def test_gaussian_calibration_is_valid_and_tight(sensitivity, epsilon, delta):
 @given(st.floats(-1e3, 1e3), st.floats(0.01, 10), st.floats(0.05, 5))
 def test_rounding_moves_one_value_by_no_more_than_it_is_charged(s, move, step):
     mechanism, query = dpsbi.DiscreteLaplace(1.0, step), dpsbi.Query(identity, move, dim=1)
-    moved = abs(mechanism._round(s + move) - mechanism._round(s)) * step
+    moved = abs(nearest_step(s + move, step) - nearest_step(s, step)) * step
     assume(abs(s + move - s - move) < 1e-9)
     assert moved <= mechanism.cost(query).epsilon * (1 + 1e-12)
 

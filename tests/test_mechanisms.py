@@ -31,6 +31,7 @@ from dpsbi.mechanisms import (
     SmoothLaplace,
     release,
 )
+from dpsbi.mechanisms.discrete import nearest_step
 from dpsbi.mechanisms.sampler import opendp_library
 from dpsbi.mechanisms.smooth import smoothness
 from dpsbi.privacy import NORMS, Query, identity
@@ -320,7 +321,7 @@ def test_rounded_values_move_by_no_more_steps_than_are_charged(values, step):
     near = s + moved
     sensitivity = float(np.abs(near - s).sum()) + 1e-3
     mechanism, query = DiscreteLaplace(1.0, step), Query(identity, sensitivity, dim=len(s))
-    steps = np.abs(mechanism._round(near) - mechanism._round(s)).sum()
+    steps = np.abs(nearest_step(near, mechanism.step) - nearest_step(s, mechanism.step)).sum()
     assert steps * step <= mechanism.cost(query).epsilon * (1 + 1e-12)
 
 
@@ -334,7 +335,7 @@ def test_a_grid_that_is_coarser_than_the_query_s_own_rounds():
 
 @given(st.integers(-(2**53), 2**53))
 def test_whole_numbers_are_rounded_to_themselves(k):
-    assert DiscreteLaplace(1.0)._round(float(k)) == k
+    assert nearest_step(float(k), 1.0) == k
 
 
 def test_a_stated_grid_pays_for_whole_steps_even_if_the_sensitivity_is_rounded_down():

@@ -44,6 +44,7 @@ class Laplace(Mechanism):
     """
 
     scale: float
+    symmetric = True
 
     def __post_init__(self):
         self._check_positive("scale")
@@ -66,6 +67,16 @@ class Laplace(Mechanism):
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
         u = np.asarray(u)
         return s + np.where(u < 0.5, 1.0, -1.0) * self.scale * np.log(2 * np.minimum(u, 1 - u))
+
+    def log_cdf(self, y: ArrayLike, s: ArrayLike) -> np.ndarray:
+        "log Pr(release <= y | s) of each value by itself; y and s broadcast."
+        z = np.subtract(y, s) / self.scale
+        upper = np.log1p(-0.5 * np.exp(-np.maximum(z, 0)))
+        return np.where(z < 0, np.minimum(z, 0) - math.log(2), upper)
+
+    def log_sf(self, y: ArrayLike, s: ArrayLike) -> np.ndarray:
+        "log Pr(release > y | s) of each value by itself; y and s broadcast."
+        return self.log_cdf(s, y)
 
     def loss(self, query: Query) -> Loss:
         "That of Laplace noise for one value (dim=1); for several, the bound ε = Δ₁/b."
@@ -103,6 +114,7 @@ class Gaussian(Mechanism):
 
     scale: float
     needs_delta = True
+    symmetric = True
 
     def __post_init__(self):
         self._check_positive("scale")
@@ -124,6 +136,14 @@ class Gaussian(Mechanism):
     def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
         return s + self.scale * special.ndtri(u)
+
+    def log_cdf(self, y: ArrayLike, s: ArrayLike) -> np.ndarray:
+        "log Pr(release <= y | s) of each value by itself; y and s broadcast."
+        return special.log_ndtr(np.subtract(y, s) / self.scale)
+
+    def log_sf(self, y: ArrayLike, s: ArrayLike) -> np.ndarray:
+        "log Pr(release > y | s) of each value by itself; y and s broadcast."
+        return self.log_cdf(s, y)
 
     def loss(self, query: Query) -> GaussianLoss:
         "That of normal noise, exact for any number of values: it depends on Δ₂/σ alone."

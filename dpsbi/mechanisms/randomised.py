@@ -92,6 +92,14 @@ class BinomialResponse(Mechanism):
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
         return stats.binom.ppf(u, self.n, self._probability(s))
 
+    def log_cdf(self, y: ArrayLike, s: ArrayLike) -> np.ndarray:
+        "log Pr(release <= y | s) of each value by itself; y and s broadcast."
+        return stats.binom.logcdf(y, self.n, self._probability(s))
+
+    def log_sf(self, y: ArrayLike, s: ArrayLike) -> np.ndarray:
+        "log Pr(release > y | s) of each value by itself; y and s broadcast."
+        return stats.binom.logsf(y, self.n, self._probability(s))
+
     def loss(self, query: Query) -> PureLoss:
         "Bounded by ε."
         return PureLoss(self.n * _moved_counts(query) * math.log1p(1 / self.m))
