@@ -15,8 +15,8 @@ _HOMES = {
     "privacy": "Query",
     "accounting": "Cost BudgetError Proof",
     "ledger": "Ledger",
-    "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace BinomialResponse "
-    "RandomisedResponse SmoothLaplace SmoothGaussian Release release",
+    "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace DiscreteGaussian BinomialResponse "
+    "RandomisedResponse SmoothLaplace SmoothGaussian Published Independent Release release join",
     "laplace_difference": "LaplaceDifference flip_probability",
     "posterior": "Posterior",
     "prior": "Prior",

@@ -10,7 +10,8 @@ NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
     0: """privacy losses accounting ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
-        mechanisms.randomised mechanisms.smooth mechanisms.release mechanisms
+        mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
+        mechanisms.release mechanisms.joint mechanisms
         laplace_difference posterior pictures prior running model rqmc
         distances.kernels distances.distance distances.sums distances.mmd distances.summaries
         distances""",

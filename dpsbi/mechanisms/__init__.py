@@ -8,20 +8,28 @@ __all__ = []
 # %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
+from .discrete_gaussian import DiscreteGaussian
+from .joint import Independent, join, observed
 from .mechanism import Mechanism
+from .published import Published
 from .randomised import BinomialResponse, RandomisedResponse
 from .release import Release, release
 from .smooth import SmoothGaussian, SmoothLaplace
 
 __all__ = [
     "BinomialResponse",
+    "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",
+    "Independent",
     "Laplace",
     "Mechanism",
+    "Published",
     "RandomisedResponse",
     "Release",
     "SmoothGaussian",
     "SmoothLaplace",
+    "join",
+    "observed",
     "release",
 ]

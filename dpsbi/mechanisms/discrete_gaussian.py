@@ -240,8 +240,9 @@ def _smallest_scale(cls, query: Query, epsilon: float, delta: float, step: float
     "The smallest scale whose ε at this δ is at most `epsilon`."
     cls(1.0, step).cost(query, delta)  # refuses a delta outside (0, 1)
 
-    def fine(scale):
-        return cls(scale, step).loss(query).delta(epsilon) <= delta
+    def fine(scale):  # in floats neither of the two follows from the other
+        loss = cls(scale, step).loss(query)
+        return loss.delta(epsilon) <= delta and loss.epsilon(delta) <= epsilon
 
     def gap(log_scale):
         found = cls(math.exp(log_scale), step).loss(query).delta(epsilon)

@@ -35,7 +35,7 @@ class Release:
     Parameters
     ----------
     s_dp : array (r,)
-        The privatised values of the query.
+        The privatised values of the query; NaN where one was not published.
     query : Query
         The query that they answer.
     mechanism : Mechanism
@@ -46,7 +46,7 @@ class Release:
     TypeError
         For a query or a mechanism that is none.
     ValueError
-        If s_dp is not a vector of finite numbers, or not of the query's stated dim.
+        If s_dp is not a vector of finite numbers and NaN, or not of the query's stated dim.
     """
 
     s_dp: np.ndarray
@@ -55,8 +55,11 @@ class Release:
 
     def __post_init__(self):
         s_dp = np.array(self.s_dp, float, ndmin=1)
-        if s_dp.ndim != 1 or s_dp.size == 0 or not np.isfinite(s_dp).all():
-            raise ValueError(f"s_dp must be a vector of finite numbers, not {self.s_dp!r}")
+        if s_dp.ndim != 1 or s_dp.size == 0 or np.isinf(s_dp).any():
+            raise ValueError(
+                "s_dp must be a vector of finite numbers, NaN where a value was not published, "
+                f"not {self.s_dp!r}"
+            )
         if not isinstance(self.query, Query):
             raise TypeError(f"query must be a dpsbi.Query, not {type(self.query).__name__}")
         if isinstance(self.mechanism, type) or not hasattr(self.mechanism, "sample"):
@@ -64,6 +67,9 @@ class Release:
                 "mechanism must have the members of dpsbi.Mechanism, at least sample; "
                 f"{self.mechanism!r} has none, or is a class and not a mechanism"
             )
+        says_why = getattr(self.mechanism, "suppress_below", None) is not None
+        if np.isnan(s_dp).all() and not says_why:
+            raise ValueError("s_dp must hold finite numbers; of NaN alone nothing was published")
         stated = self.query.dim and self.query.dim - (self.query.smoothness is not None)
         if stated not in (None, len(s_dp)):
             raise ValueError(f"s_dp holds {len(s_dp)} values, where the query's dim makes {stated}")

@@ -1,0 +1,335 @@
+"""What publishers do to noisy values: exact probabilities, prices, files and engines."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import dpsbi
+from dpsbi import Model, Prior, Query, Release, exact_abc, importance
+from dpsbi.checks.testing import agrees, follows_pmf
+from dpsbi.ledger import Ledger
+from dpsbi.losses import GaussianLoss, ZCDPLoss
+from dpsbi.mechanisms import (
+    BinomialResponse,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Independent,
+    Laplace,
+    Published,
+    SmoothLaplace,
+    join,
+    observed,
+    release,
+)
+from dpsbi.mechanisms.discrete_gaussian import log_noise_cdf, log_normaliser, squared_steps
+from dpsbi.mechanisms.published import interval_behind, log_interval
+from dpsbi.privacy import identity
+
+GRID = [
+    DiscreteLaplace(3.0),
+    DiscreteLaplace(0.4, step=0.5),
+    DiscreteGaussian(4.0),
+    DiscreteGaussian(0.7),
+    DiscreteGaussian(2.5, step=0.25),
+    BinomialResponse(30, 4.0, 30),
+]
+LINE = [Laplace(3.0), Gaussian(4.0)]
+
+
+def outputs(noise):
+    "All values that the noise can reach, as far as they matter."
+    if isinstance(noise, BinomialResponse):
+        return np.arange(noise.n + 1.0)
+    return noise.step * np.arange(-500.0, 501)
+
+
+# ---- probabilities
+
+
+ends = st.one_of(st.none(), st.integers(-6, 20).map(float))
+widths = st.one_of(st.none(), st.sampled_from([1.0, 2.0, 3.0, 5.0, 2.5]))
+thresholds = st.one_of(st.none(), st.integers(-3, 22).map(float))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(GRID), ends, ends, widths, thresholds, st.integers(0, 20))
+def test_what_is_published_has_the_probability_of_all_that_leads_there(
+    noise, least, most, width, threshold, s
+):
+    try:
+        published = Published(noise, (least, most), width, threshold)
+    except ValueError:
+        return
+    y = outputs(noise)
+    p = np.exp(noise.log_prob(y[:, None], [float(s)]))
+    v = published.publish(y)
+    values, at = np.unique(np.nan_to_num(v, nan=-1e6), return_inverse=True)
+    brute = np.bincount(at, p)
+    ours = np.exp(published.log_prob(np.where(values == -1e6, np.nan, values)[:, None], [float(s)]))
+    assert np.allclose(ours, brute, atol=1e-13)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(LINE), ends, ends, widths, thresholds, st.floats(-5, 20))
+def test_continuous_noise_too(noise, least, most, width, threshold, s):
+    "Each atom is the probability of its interval, whose ends lead where they should."
+    try:
+        published = Published(noise, (least, most), width, threshold)
+    except ValueError:
+        return
+    values = np.unique(published.publish(np.linspace(-40, 60, 2001)))
+    low, high = interval_behind(published, values)
+    atoms = np.flatnonzero(~np.isnan(low))
+    for i in atoms:
+        a, b = max(low[i], -400.0), min(high[i], 400.0)
+        inside = published.publish(np.linspace(a + 1e-9, b - 1e-9, 7))
+        same = np.isnan(inside) if np.isnan(values[i]) else inside == values[i]
+        assert same.all()
+        law = stats.laplace(s, 3.0) if isinstance(noise, Laplace) else stats.norm(s, 4.0)
+        expected = law.cdf(high[i]) - law.cdf(low[i])
+        assert math.isclose(
+            np.exp(published.log_prob(values[i : i + 1], [s])), expected, abs_tol=1e-13
+        )
+
+
+@pytest.mark.parametrize("noise", [*GRID, *LINE], ids=repr)
+def test_what_cannot_be_published_is_impossible(noise):
+    published = Published(noise, clamp=(0, 20), round_to=5, suppress_below=10)
+    for v in (-5.0, 0.0, 5.0, 11.0, 12.5, 25.0):
+        assert published.log_prob([v], [8.0]) == -np.inf
+        assert published.log_prob_max([v]) == -np.inf
+    for v in (np.nan, 10.0, 20.0):
+        assert published.log_prob([v], [8.0]) > -np.inf
+
+
+@pytest.mark.parametrize("noise", [*GRID, *LINE], ids=repr)
+def test_shapes_and_bounds(noise):
+    published = Published(noise, clamp=(0, None), round_to=5)
+    s = np.arange(12.0).reshape(4, 3)
+    v = published.sample(s, np.random.default_rng(1))
+    each = [
+        [published.log_prob(v[i, j : j + 1], s[i, j : j + 1]) for j in range(3)] for i in range(4)
+    ]
+    assert np.allclose(published.log_prob(v, s), np.sum(each, axis=1))
+    assert published.log_prob(v[:, None], s).shape == (4, 4)
+    many = np.arange(0, 30.5, 0.5)[:, None]
+    if isinstance(noise, BinomialResponse):
+        many = np.arange(0.0, 31)[:, None]
+    for row in v:
+        best = sum(published.log_prob(row[j : j + 1], many).max() for j in range(3))
+        assert published.log_prob_max(row) >= best - 1e-12
+
+
+def test_an_interval_far_out_keeps_its_digits():
+    for sign in (1, -1):
+        low, high = sorted((sign * 30.0, sign * 31.0))
+        assert math.isclose(log_interval(Gaussian(1.0), low, high, 0.0), stats.norm.logsf(30))
+    noise = DiscreteGaussian(2.0)
+    k = np.arange(60.0, 200)
+    direct = np.log(np.sum(np.exp(-(k**2 - 3600) / 8))) - 3600 / 8 - log_normaliser(2.0)
+    assert math.isclose(log_interval(noise, 59.0, 199.0, 0.0), direct, rel_tol=1e-12)
+
+
+# ---- discrete Gaussian noise
+
+
+@pytest.mark.parametrize("t", [0.05, 0.4, 1.0, 3.3, 70.0, 4000.0, 5000.0])
+def test_discrete_gaussian_cdf_and_inverse(t):
+    noise = DiscreteGaussian(t)
+    k = np.unique(np.rint(t * np.linspace(-9, 9, 400)))
+    span = np.arange(k[0] - math.ceil(40 * t), k[-1] + 1)
+    p = np.exp(-0.5 * (span / t) ** 2 - log_normaliser(t))
+    summed = np.cumsum(p)[(k - span[0]).astype(int)]
+    assert np.allclose(np.exp(log_noise_cdf(k, t)), summed, rtol=1e-5 if t > 4096 else 1e-11)
+    u = np.random.default_rng(1).random((500, 1))
+    found = noise.transform(u, np.zeros(1))[:, 0]
+    assert (np.exp(noise.log_cdf(found, 0.0)) >= u[:, 0] * (1 - 1e-12)).all()
+    assert (np.exp(noise.log_cdf(found - 1, 0.0)) < u[:, 0] * (1 + 1e-12)).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0.3, 40), st.integers(1, 5), st.floats(0, 4))
+def test_the_loss_of_one_value_is_the_plain_sum(t, moved, epsilon):
+    loss = DiscreteGaussian(t).loss(Query(identity, moved, norm="l2", step=1, dim=1))
+    k = np.arange(-math.ceil(45 * t) - 10, math.ceil(45 * t) + 11)
+    p, q = (np.exp(-0.5 * ((k - d) / t) ** 2 - log_normaliser(t)) for d in (0, moved))
+    assert math.isclose(
+        loss.delta(epsilon), np.maximum(p - np.exp(epsilon) * q, 0).sum(), abs_tol=1e-12
+    )
+    assert loss.rho == moved**2 / (2 * t**2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0.05, 5), st.floats(1e-9, 0.1), st.sampled_from([1, 2, 7]), st.integers(1, 4))
+def test_discrete_gaussian_calibration_is_valid_and_tight(epsilon, delta, dim, moved):
+    query = Query(identity, moved, norm="l2", step=1, dim=dim)
+    fitted = DiscreteGaussian.calibrate(query, epsilon, delta)
+    assert fitted.cost(query, delta).epsilon <= epsilon
+    less = replace(fitted, scale=0.99 * fitted.scale)
+    assert less.cost(query, delta).epsilon > epsilon
+    rho = fitted.loss(query).rho
+    by_rho = DiscreteGaussian.calibrate(query, rho=rho)
+    assert by_rho.loss(query).rho <= rho and by_rho.scale <= fitted.scale * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("step, dim, sensitivity", [(1, 3, 2.5), (None, 3, 0.4), (None, 1, 1.0)])
+def test_squared_steps_bounds_all_moves(step, dim, sensitivity):
+    query = Query(identity, sensitivity, norm="l2", step=step, dim=dim)
+    bound, rng = squared_steps(query, 1.0), np.random.default_rng(2)
+    s = rng.uniform(-3, 3, (20_000, dim))
+    move = rng.normal(size=s.shape)
+    move *= sensitivity / np.linalg.norm(move, axis=1, keepdims=True)
+    if step:
+        s, move = np.rint(s), np.trunc(move)
+    moved = np.floor(s + move + 0.5) - np.floor(s + 0.5)
+    assert (moved**2).sum(1).max() <= bound
+
+
+def test_a_price_that_is_too_low_would_be_seen():
+    "The claim of half the ρ fails against the plain sum."
+    t, k = 3.0, np.arange(-200, 201)
+    p, q = (np.exp(-0.5 * ((k - d) / t) ** 2 - log_normaliser(t)) for d in (0, 1))
+    cost = DiscreteGaussian(t).cost(Query(identity, 1, norm="l2", step=1, dim=1), 1e-5)
+    true = np.maximum(p - np.exp(cost.epsilon) * q, 0).sum()
+    assert true <= 1e-5 * (1 + 1e-9)
+    half = ZCDPLoss(cost.rho / 8).epsilon(1e-5)
+    assert np.maximum(p - np.exp(half) * q, 0).sum() > 1e-5
+
+
+# ---- prices, private draws and files
+
+
+@pytest.mark.parametrize(
+    "noise", [DiscreteLaplace(3.0), DiscreteGaussian(2.0), Laplace(2.0)], ids=repr
+)
+def test_private_draws_are_published_and_priced_as_the_noise(noise):
+    query = Query(identity, 1, step=1, dim=4000, neighbours="add-remove", unit="person")
+    published = Published(noise, clamp=(0, None), round_to=2, suppress_below=4)
+    delta = 1e-6 if noise.needs_delta else 0.0
+    assert published.cost(query, delta) == noise.cost(query, delta)
+    ledger = Ledger(10.0, 1e-3)
+    seen = release(np.full(4000, 5.0), query, published, ledger, delta=delta)
+    assert ledger.history[-1].cost == noise.cost(query, delta)
+    values = np.array([np.nan, *np.arange(4.0, 40, 2)])
+    p = np.exp(published.log_prob(values[:, None], [5.0]))
+    keep = p > 1e-9
+    code = np.nan_to_num(values, nan=-1)
+    follows_pmf(np.nan_to_num(seen.s_dp, nan=-1), code[keep], p[keep] / p[keep].sum())
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        DiscreteGaussian(2.0, step=0.5),
+        Published(DiscreteGaussian(18.2), clamp=(None, 900), suppress_below=90),
+        Independent((Laplace(1.0), Published(Gaussian(2.0), (0, None), 5.0, 10.0))),
+    ],
+    ids=repr,
+)
+def test_files_bring_back_the_mechanism(mechanism, tmp_path):
+    s_dp = [10.0] if not isinstance(mechanism, Independent) else [10.0, np.nan]
+    kept = Release(s_dp, Query(identity, 1, step=1), mechanism)
+    kept.save(tmp_path / "r.json")
+    again = Release.load(tmp_path / "r.json")
+    assert again.mechanism == mechanism and np.array_equal(again.s_dp, s_dp, equal_nan=True)
+
+
+def test_independent_charges_the_least_noise():
+    query = Query(identity, 2.0, norm="l1", step=1, dim=3)
+    three = Independent(tuple(DiscreteLaplace(b) for b in (4.0, 0.5, 9.0)))
+    assert three.cost(query).epsilon == 4.0
+    normal = Independent((Gaussian(2.0), Gaussian(5.0)))
+    assert normal.loss(Query(identity, 1, norm="l2")) == GaussianLoss(0.5)
+    discrete = Independent((DiscreteGaussian(2.0), DiscreteGaussian(5.0)))
+    assert discrete.loss(Query(identity, 1, norm="l2", step=1)).rho == 1 / 8
+    kinds = Independent((Laplace(2.0), DiscreteLaplace(4.0)))
+    assert kinds.cost(Query(identity, 1, step=1, dim=2)).epsilon == pytest.approx(0.75)
+
+
+def test_join_composes_and_stacks():
+    mean = Query(lambda x: x.mean(1, keepdims=True), 0.1, dim=1)
+    total = Query(lambda x: x.sum(1, keepdims=True), 1.0, dim=1)
+    both = join(Release([0.4], mean, Laplace(0.5)), Release([4.0], total, Laplace(2.0)))
+    x = np.arange(20.0).reshape(2, 10)
+    assert np.allclose(both.query(x), [[4.5, 45.0], [14.5, 145.0]])
+    assert both.mechanism.cost(both.query).epsilon == pytest.approx(0.1 / 0.5 + 1 / 2)
+    assert both.mechanism.log_prob(both.s_dp, [0.5, 5.0]) == pytest.approx(
+        Laplace(0.5).log_prob([0.4], [0.5]) + Laplace(2.0).log_prob([4.0], [5.0])
+    )
+
+
+def test_what_is_missing_is_left_out_and_what_is_suppressed_is_not():
+    query = Query(identity, 1, step=1, dim=4)
+    for noise in (
+        Laplace(2.0),
+        DiscreteGaussian(3.0),
+        Independent(tuple(map(Laplace, (1, 2, 3, 4)))),
+    ):
+        gappy = Release([1.0, np.nan, 3.0, np.nan], query, noise)
+        kept = observed(gappy)
+        s = np.array([[1.5, 9.0, 2.0, 9.0], [0.0, -9.0, 3.0, 7.0]])
+        parts = noise.mechanisms if isinstance(noise, Independent) else (noise,) * 4
+        expected = parts[0].log_prob([1.0], s[:, :1]) + parts[2].log_prob([3.0], s[:, 2:3])
+        assert np.allclose(kept.mechanism.log_prob(kept.s_dp, kept.query(s)), expected)
+    hidden = Release([np.nan, 7.0], Query(identity, 1), Published(Laplace(1.0), suppress_below=5))
+    assert observed(hidden) is hidden
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Published(SmoothLaplace(2.0)),
+        lambda: Published(Laplace(1.0), clamp=(3, 3)),
+        lambda: Published(Laplace(1.0), round_to=-1),
+        lambda: Independent((SmoothLaplace(2.0, floor=1.0),)),
+        lambda: Independent((Laplace(1.0),), sizes=(0,)),
+        lambda: DiscreteGaussian(1.0).cost(Query(identity, 1, norm="l2", step=1)),
+        lambda: DiscreteGaussian.calibrate(Query(identity, 1, norm="l0", step=1), rho=1.0),
+        lambda: Independent((Gaussian(1.0),)).cost(Query(identity, 1, norm="l2")),
+    ],
+)
+def test_refusals(wrong):
+    with pytest.raises((TypeError, ValueError)):
+        wrong()
+
+
+# ---- engines
+
+
+def rounded_counts():
+    "Three counts of one rate, rounded to 5, suppressed under 10; the exact mean and sd."
+    noise = Published(DiscreteLaplace(2.0), round_to=5, suppress_below=10)
+    prior = stats.gamma(9)
+    seen = Release([np.nan, 10, 15], Query(identity, 1, step=1, dim=3), noise)
+    model = Model(
+        Prior(rate=prior), lambda theta, rng: rng.poisson(theta, (len(theta), 3)).astype(float)
+    )
+    rate, k = np.linspace(0.1, 40, 4000), np.arange(100.0)
+    each = [np.exp(noise.log_prob([v], k[:, None])) for v in seen.s_dp]
+    p = prior.pdf(rate) * np.prod(stats.poisson.pmf(k, rate[:, None]) @ np.transpose(each), axis=1)
+    p /= p.sum()
+    mean = p @ rate
+    return seen, model, mean, math.sqrt(p @ (rate - mean) ** 2)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda *a, **k: importance(*a, target_ess=3000, simulations=2000, **k),
+        lambda *a, **k: exact_abc(*a, draws=2000, **k),
+        lambda *a, **k: dpsbi.infer(*a, target_ess=1000, **k),
+        lambda *a, **k: dpsbi.pseudo_marginal(*a, draws=2000, **k),
+        lambda *a, **k: dpsbi.smc_abc(*a, draws=1000, **k),
+    ],
+    ids=["importance", "exact_abc", "infer", "pseudo_marginal", "smc_abc"],
+)
+def test_every_exact_engine_takes_what_was_published(method):
+    seen, model, mean, sd = rounded_counts()
+    found = method(seen, model, rng=np.random.default_rng(5), progress=False)
+    agrees(found.mean()[0], mean, 1.2 * sd / math.sqrt(min(found.ess, 3000)))
