@@ -23,7 +23,8 @@ ROOMS = {
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer""",
-    3: """checks.testing checks.scores checks.calibration checks.predictive checks.scorecard
+    3: """checks.testing checks.classifier checks.samples checks.scores checks.band
+        checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.audit checks.neighbours checks.exact_loss""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpsbi.posterior import Posterior, kish, normalise, pack, systematic, unpack
+from dpsbi.posterior import Posterior, pack, unpack
+from dpsbi.weights import kish, normalise, systematic
 
 settings.register_profile(
     "dpsbi", deadline=None
