@@ -61,6 +61,11 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 __all__ = sorted(_HOME_OF)
 
 
+def _mechanisms() -> dict[str, type]:
+    "The mechanisms that stand in dpsbi.mechanisms, listed above or not."
+    return import_module(f"{__name__}.mechanisms").kinds()
+
+
 def __getattr__(name: str) -> object:
     "Import a public name, or a module, when it is first used."
     if name in _HOME_OF:
@@ -69,6 +74,8 @@ def __getattr__(name: str) -> object:
         return value
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
+    if name[:1].isupper() and name in _mechanisms():
+        return _mechanisms()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

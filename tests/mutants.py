@@ -477,14 +477,14 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.release",
-        "kinds = [_OURS[name]] if name in _OURS else [",
-        "kinds = [",
+        "called = [ours[name]] if name in ours else [",
+        "called = [",
         "a class of somebody's replaces ours",
     ),
     Mutant(
         "mechanisms.release",
-        "    if len(kinds) != 1:",
-        "    if not kinds:",
+        "    if len(called) != 1:",
+        "    if not called:",
         "the first of several of one name",
     ),
     Mutant(

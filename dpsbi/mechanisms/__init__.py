@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
-from .mechanism import Mechanism
+from .mechanism import Example, Mechanism, kinds
 from .randomised import BinomialResponse, RandomisedResponse
 from .release import Release, release
 from .smooth import SmoothGaussian, SmoothLaplace
@@ -16,6 +16,7 @@ from .smooth import SmoothGaussian, SmoothLaplace
 __all__ = [
     "BinomialResponse",
     "DiscreteLaplace",
+    "Example",
     "Gaussian",
     "Laplace",
     "Mechanism",
@@ -23,5 +24,8 @@ __all__ = [
     "Release",
     "SmoothGaussian",
     "SmoothLaplace",
+    "kinds",
     "release",
 ]
+globals().update(kinds())  # those too that only stand in a module here
+__all__ += [name for name in kinds() if name not in __all__]
