@@ -23,7 +23,7 @@ from dpsbi.losses import gaussian_delta
 from dpsbi.mechanisms.mechanism import kinds
 from dpsbi.prior import about_prior
 from dpsbi.privacy import identity
-from dpsbi.running import batch_sizes
+from dpsbi.running import Checkpoint, batch_sizes
 
 positive = st.floats(1e-6, 1e6)
 MECHANISMS = [
@@ -256,6 +256,24 @@ def test_a_mechanism_is_known_by_standing_there(tmp_path):
     here = os.environ | {"PYTHONPATH": str(tmp_path)}
     told = subprocess.run(asked, cwd=tmp_path, env=here, capture_output=True, text=True)
     assert told.stdout.split() == ["Newcomer(scale=2.0)", "Newcomer"], told.stderr
+
+
+class Bare:
+    "A mechanism whose class does not say what it is."
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def log_prob(self, s_dp, s):
+        return stats.norm(s, self.scale).logpdf(s_dp).sum(-1)
+
+
+def test_a_checkpoint_tells_mechanisms_apart_by_what_they_do(tmp_path):
+    path = tmp_path / "run.npz"
+    Checkpoint(path, dict(mechanism=Bare(2.0))).save(x=np.ones(1))
+    assert Checkpoint(path, dict(mechanism=Bare(2.0))).load()["x"] == 1  # another object, the same
+    with pytest.raises(ValueError, match="belongs to another run"):
+        Checkpoint(path, dict(mechanism=Bare(2.5))).load()
 
 
 # ---- priors and batches
