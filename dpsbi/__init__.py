@@ -39,8 +39,11 @@ _HOMES = {
     "analyst.rnpe": "rnpe",
     "analyst.refine": "refine",
     "analyst.infer": "infer",
-    "checks.scores": "c2st mmd2 ks log_median_distance negative_log_density",
-    "checks.calibration": "sbc coverage tarp",
+    "checks.classifier": "c2st",
+    "checks.samples": "mmd2 ks",
+    "checks.scores": "log_median_distance negative_log_density",
+    "checks.calibration": "sbc",
+    "checks.coverage": "coverage tarp",
     "checks.predictive": "predictive_check",
     "checks.scorecard": "score",
     "checks.audit": "audit Audit worst_pair",
@@ -58,6 +61,11 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 __all__ = sorted(_HOME_OF)
 
 
+def _mechanisms() -> dict[str, type]:
+    "The mechanisms that stand in dpsbi.mechanisms, listed above or not."
+    return import_module(f"{__name__}.mechanisms").kinds()
+
+
 def __getattr__(name: str) -> object:
     "Import a public name, or a module, when it is first used."
     if name in _HOME_OF:
@@ -66,6 +74,8 @@ def __getattr__(name: str) -> object:
         return value
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
+    if name[:1].isupper() and name in _mechanisms():
+        return _mechanisms()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

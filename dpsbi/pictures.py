@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .posterior import Posterior, weighted_quantile
+from .posterior import Posterior
+from .weights import weighted_quantile
 
 # %% ../nbs/06_pictures.ipynb #4068886a
 # the quantiles that a picture needs, found once

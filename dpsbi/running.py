@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .mechanisms.mechanism import about_mechanism
 from .privacy import read_arrays, write_atomically
 
 # %% ../nbs/08_running.ipynb #0a38d2c1
@@ -123,7 +124,7 @@ class Checkpoint:
             from io import BytesIO
 
             buffer = BytesIO()
-            fingerprint = json.dumps(self.fingerprint, sort_keys=True, default=str)
+            fingerprint = json.dumps(self.fingerprint, sort_keys=True, default=about_mechanism)
             np.savez(buffer, fingerprint=np.array(fingerprint), **arrays)
             write_atomically(self.path, buffer.getvalue())
 
@@ -152,7 +153,7 @@ class Checkpoint:
                 f"{self.path} is not a checkpoint that this version can read "
                 f"({type(error).__name__}: {error}); remove it to start afresh"
             ) from error
-        mine = json.loads(json.dumps(self.fingerprint, sort_keys=True, default=str))
+        mine = json.loads(json.dumps(self.fingerprint, sort_keys=True, default=about_mechanism))
         if found != mine:
             differing = ", ".join(k for k in mine if found.get(k) != mine[k]) or "its fields"
             raise ValueError(

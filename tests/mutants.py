@@ -44,6 +44,7 @@ TESTS = {
     "distances": "test_mmd.py test_owner_side.py",
     "owner.svt": "test_svt.py test_abcdp.py test_owner_side.py",
     "owner.abcdp": "test_abcdp.py test_owner_side.py test_robustness.py",
+    "weights": "test_posterior.py",
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
     "analyst.smc_abc": "test_smc_abc.py test_analyst.py",
@@ -476,14 +477,14 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.release",
-        "kinds = [_OURS[name]] if name in _OURS else [",
-        "kinds = [",
+        "called = [ours[name]] if name in ours else [",
+        "called = [",
         "a class of somebody's replaces ours",
     ),
     Mutant(
         "mechanisms.release",
-        "    if len(kinds) != 1:",
-        "    if not kinds:",
+        "    if len(called) != 1:",
+        "    if not called:",
         "the first of several of one name",
     ),
     Mutant(
@@ -652,7 +653,7 @@ MUTANTS += [
         "a mixture that adds up to more than 1",
     ),
     Mutant(
-        "posterior",
+        "weights",
         'reached / reached[-1], points, side="right"',
         'reached / reached[-1], 0.9 * points, side="right"',
         "resampling forgets the last draws",

@@ -12,16 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpsbi import Laplace, Posterior, Release
-from dpsbi.checks.calibration import coverage, ecdf_band, ecdf_p_value, sbc
+from dpsbi.checks.band import ecdf_band, ecdf_p_value
+from dpsbi.checks.calibration import sbc
+from dpsbi.checks.classifier import c2st, c2st_scores
+from dpsbi.checks.coverage import coverage
+from dpsbi.checks.samples import ks, mmd2
 from dpsbi.checks.scorecard import score
-from dpsbi.checks.scores import (
-    c2st,
-    c2st_scores,
-    ks,
-    log_median_distance,
-    mmd2,
-    negative_log_density,
-)
+from dpsbi.checks.scores import log_median_distance, negative_log_density
 from dpsbi.simulators import counts
 
 MODEL, QUERY, NOISE = counts.gamma_poisson(alpha=25, beta=1), counts.counting_query(), Laplace(5.0)

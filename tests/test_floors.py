@@ -12,7 +12,7 @@ ROOMS = {
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms
-        laplace_difference posterior pictures prior running model rqmc
+        laplace_difference weights draws posterior pictures prior running model rqmc
         distances.kernels distances.distance distances.sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
@@ -24,7 +24,8 @@ ROOMS = {
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer""",
-    3: """checks.testing checks.scores checks.calibration checks.predictive checks.scorecard
+    3: """checks.testing checks.classifier checks.samples checks.scores checks.band
+        checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.audit checks.neighbours checks.exact_loss""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}

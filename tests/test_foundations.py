@@ -4,8 +4,11 @@ round trips.
 
 import json
 import math
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,10 +21,10 @@ import dpsbi
 from dpsbi.checks.testing import agrees
 from dpsbi.losses import gaussian_delta
 from dpsbi.mechanisms.discrete import nearest_step
-from dpsbi.mechanisms.release import _all_mechanisms
+from dpsbi.mechanisms.mechanism import kinds
 from dpsbi.prior import about_prior
 from dpsbi.privacy import identity
-from dpsbi.running import batch_sizes
+from dpsbi.running import Checkpoint, batch_sizes
 
 positive = st.floats(1e-6, 1e6)
 MECHANISMS = [
@@ -215,12 +218,63 @@ def test_a_foreign_file_is_refused_as_such(tmp_path_factory, content):
         dpsbi.Release.load(path)
 
 
-def test_every_mechanism_is_public():
-    assert {
-        m.__name__
-        for m in _all_mechanisms()
-        if not m.__name__.startswith("_") and m.__module__ == "dpsbi.mechanisms"
-    } <= set(dpsbi.__all__)
+def test_every_mechanism_is_public_and_brings_examples():
+    assert len(kinds()) >= 7
+    for name, kind in kinds().items():
+        assert getattr(dpsbi, name) is kind is getattr(dpsbi.mechanisms, name)
+        assert kind.examples(), f"{name} brings no example for the battery"
+
+
+NEWCOMER = """
+from dataclasses import dataclass
+
+from dpsbi.mechanisms.mechanism import Mechanism
+
+
+@dataclass(frozen=True)
+class Newcomer(Mechanism):
+    "Stands in a module, and in no list."
+
+    scale: float
+"""
+ASKED = """
+import dpsbi
+from dpsbi import Laplace, Query, Release
+from dpsbi.mechanisms import Newcomer
+
+assert dpsbi.Newcomer is Newcomer is dpsbi.mechanisms.kinds()["Newcomer"]
+saved = Release([1.0], Query(lambda x: x, 1), Newcomer(2.0))
+saved.save("it.json")
+assert Release.load("it.json").mechanism == Newcomer(2.0)
+print(Newcomer(2.0), list(dpsbi.mechanisms.kinds())[-1])
+"""
+
+
+def test_a_mechanism_is_known_by_standing_there(tmp_path):
+    shutil.copytree(Path(dpsbi.__file__).parent, tmp_path / "dpsbi")
+    (tmp_path / "dpsbi" / "mechanisms" / "zz_newcomer.py").write_text(NEWCOMER)
+    asked = [sys.executable, "-c", ASKED]
+    here = os.environ | {"PYTHONPATH": str(tmp_path)}
+    told = subprocess.run(asked, cwd=tmp_path, env=here, capture_output=True, text=True)
+    assert told.stdout.split() == ["Newcomer(scale=2.0)", "Newcomer"], told.stderr
+
+
+class Bare:
+    "A mechanism whose class does not say what it is."
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def log_prob(self, s_dp, s):
+        return stats.norm(s, self.scale).logpdf(s_dp).sum(-1)
+
+
+def test_a_checkpoint_tells_mechanisms_apart_by_what_they_do(tmp_path):
+    path = tmp_path / "run.npz"
+    Checkpoint(path, dict(mechanism=Bare(2.0))).save(x=np.ones(1))
+    assert Checkpoint(path, dict(mechanism=Bare(2.0))).load()["x"] == 1  # another object, the same
+    with pytest.raises(ValueError, match="belongs to another run"):
+        Checkpoint(path, dict(mechanism=Bare(2.5))).load()
 
 
 # ---- priors and batches

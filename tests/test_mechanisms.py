@@ -29,6 +29,7 @@ from dpsbi.mechanisms import (
     Release,
     SmoothGaussian,
     SmoothLaplace,
+    kinds,
     release,
 )
 from dpsbi.mechanisms.discrete import nearest_step
@@ -367,6 +368,11 @@ CASES = [
     (SmoothLaplace(30.0, 0.1), SMOOTH_QUERY, 1e-3),
     (SmoothGaussian(30.0), SMOOTH_QUERY, 1e-3),
 ]
+LISTED = {type(mechanism) for mechanism, _, _ in CASES}
+for kind in kinds().values():  # what only stands in its module, by its own examples
+    for example in kind.examples().values() if kind not in LISTED else ():
+        query = replace(example.query, fn=columns(example.query.dim))
+        CASES.append((example.mechanism, query, example.delta or None))
 each_case = pytest.mark.parametrize(
     "mechanism, query, delta", CASES, ids=lambda v: repr(v) if isinstance(v, Mechanism) else ""
 )

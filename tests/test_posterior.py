@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpsbi.posterior import Posterior, kish, normalise, pack, systematic, unpack
+from dpsbi.posterior import Posterior, pack, unpack
+from dpsbi.weights import kish, normalise, systematic
 
 settings.register_profile(
     "dpsbi", deadline=None
@@ -346,3 +347,14 @@ def test_every_cloud_can_be_drawn(p):
         reach = 0.2 * max(high - low, abs(low), abs(high), 1)
         assert low - reach <= ax.get_xlim()[0] <= ax.get_xlim()[1] <= high + reach
     plt.close(figure)
+
+
+def test_what_a_subclass_adds_does_not_carry_over():
+    rng = np.random.default_rng(0)
+
+    class Named(Posterior):
+        author = "somebody"
+
+    draws = Named(rng.normal(size=(20, 1)))
+    assert type(draws.resample(5, rng)) is Posterior
+    assert type(draws.derive(double=lambda theta: 2 * theta[:, 0])) is Posterior

@@ -14,9 +14,10 @@ from dpsbi.analyst.sppe import sppe
 from dpsbi.analyst.training import Training
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.model import Model
-from dpsbi.posterior import Posterior, kish
+from dpsbi.posterior import Posterior
 from dpsbi.prior import Prior
 from dpsbi.privacy import Query, identity
+from dpsbi.weights import kish
 
 TINY = dict(
     rounds=2,

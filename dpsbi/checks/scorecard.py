@@ -16,18 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm import tqdm
 
+from .classifier import all_scores, as_pair, as_posterior, draws_worth, equal_weight
 from .predictive import predictive_check
-from dpsbi.checks.scores import (
-    all_scores,
-    as_pair,
-    as_posterior,
-    draws_worth,
-    equal_weight,
-    ks,
-    log_median_distance,
-    mmd2,
-    negative_log_density,
-)
+from .samples import ks, mmd2
+from .scores import log_median_distance, negative_log_density
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior

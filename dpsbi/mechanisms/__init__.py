@@ -10,7 +10,7 @@ from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
 from .joint import Independent, join, observed
-from .mechanism import Mechanism
+from .mechanism import Example, Mechanism, kinds
 from .published import Published
 from .randomised import BinomialResponse, RandomisedResponse
 from .release import Release, release
@@ -20,6 +20,7 @@ __all__ = [
     "BinomialResponse",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "Example",
     "Gaussian",
     "Independent",
     "Laplace",
@@ -30,6 +31,9 @@ __all__ = [
     "SmoothGaussian",
     "SmoothLaplace",
     "join",
+    "kinds",
     "observed",
     "release",
 ]
+globals().update(kinds())  # those too that only stand in a module here
+__all__ += [name for name in kinds() if name not in __all__]

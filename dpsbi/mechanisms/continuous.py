@@ -24,9 +24,9 @@ from dpsbi.losses import (
     gaussian_epsilon,
     loosened,
 )
-from .mechanism import Mechanism, sensitivity_in
+from .mechanism import Example, Mechanism, sensitivity_in
 from .sampler import vetted_noise
-from ..privacy import Query, positive
+from ..privacy import Query, identity, positive
 
 # %% ../../nbs/mechanisms/03_continuous.ipynb #c9938028
 @dataclass(frozen=True)
@@ -92,6 +92,13 @@ class Laplace(Mechanism):
         "The smallest scale with cost at most ε (δ buys Laplace noise nothing)."
         sensitivity, epsilon = sensitivity_in(query, "l1"), positive("epsilon", epsilon)
         return cls(loosened(sensitivity / epsilon, lambda b: sensitivity / b <= epsilon))
+
+    @classmethod
+    def examples(cls) -> dict[str, Example]:
+        "Two values, of which both move."
+        query = Query(identity, sensitivity=2, dim=2)
+        about = cls(3.0), query, [0.3, 5.0], [1.3, 6.0]
+        return {"Laplace": Example(*about, lambda m: cls(0.999 * m.scale))}
 
     def _prepare(self, query: Query) -> Callable:
         sensitivity = sensitivity_in(query, "l1")
@@ -176,6 +183,13 @@ class Gaussian(Mechanism):
             return paid <= epsilon and gaussian_delta(epsilon, sensitivity / b) <= delta
 
         return cls(loosened(start, fine))
+
+    @classmethod
+    def examples(cls) -> dict[str, Example]:
+        "Two values, of which one moves, at δ = 0.001."
+        query = Query(identity, sensitivity=2, norm="l2", dim=2)
+        about = cls(3.0), query, [0.3, 5.0], [0.3, 7.0]
+        return {"Gaussian": Example(*about, lambda m: cls(0.999 * m.scale), 1e-3)}
 
     def _prepare(self, query: Query) -> Callable:
         sensitivity = sensitivity_in(query, "l2")

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 
 from ..accounting import Cost, as_written
 from ..losses import DiscreteLaplaceLoss, Loss, PureLoss, loosened
-from .mechanism import Mechanism, moved_steps
+from .mechanism import Example, Mechanism, moved_steps
 from .sampler import LARGEST, opendp_library, vet
-from ..privacy import Query, positive
+from ..privacy import Query, identity, positive
 
 # %% ../../nbs/mechanisms/04_discrete.ipynb #bd8cafd3
 def nearest_step(s: ArrayLike, step: float) -> np.ndarray:
@@ -130,6 +130,18 @@ class DiscreteLaplace(Mechanism):
             return _price_of_steps(steps, step, scale) <= epsilon
 
         return cls(loosened(steps * step / epsilon, fine), step)
+
+    @classmethod
+    def examples(cls) -> dict[str, Example]:
+        "Two counts, and two values that are rounded to the grid."
+        grid, atoms = np.arange(-400.0, 401), dict(step=0.5)
+        quieter = lambda m: cls(0.999 * m.scale, m.step)
+        counts = cls(3.0), Query(identity, sensitivity=2, dim=2, step=1), [3, 5], [4, 6]
+        rounded = cls(0.7, 0.5), Query(identity, 0.02, dim=2), [0.24, 0.24], [0.25, 0.25]
+        return {
+            "DiscreteLaplace": Example(*counts, quieter, outputs=grid),
+            "DiscreteLaplace, off grid": Example(*rounded, quieter, 0.0, atoms, 0.5 * grid),
+        }
 
     def _prepare(self, query: Query) -> Callable:
         steps = moved_steps(query, self.step)

@@ -8,7 +8,7 @@ __all__ = ['REACH', 'FINE', 'log_normaliser', 'log_noise_cdf', 'squared_steps', 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #b722f5c5
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,9 +19,9 @@ from scipy import optimize, special
 from ..accounting import Cost, as_written
 from ..losses import Loss, ZCDPLoss, dp_accounting_library, loosened
 from .discrete import nearest_step, steps_below, steps_of
-from .mechanism import ALLOWANCE, Mechanism, sensitivity_in
+from .mechanism import ALLOWANCE, Example, Mechanism, sensitivity_in
 from .sampler import LARGEST, opendp_library, vet
-from ..privacy import Query, positive
+from ..privacy import Query, identity, positive
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #3f021930
 def log_normaliser(t: float) -> float:
@@ -152,6 +152,16 @@ class DiscreteGaussian(Mechanism):
     def __post_init__(self):
         self._check_positive("scale", "step")
 
+    @classmethod
+    def examples(cls) -> dict[str, Example]:
+        "One value that moves by two, and two that move by one each."
+        return {
+            "DiscreteGaussian": _example(cls(3.0), 2, [3.0], [5.0]),
+            "DiscreteGaussian, two values": _example(
+                cls(4.0), math.sqrt(2), [3.0, 5.0], [4.0, 6.0]
+            ),
+        }
+
     @property
     def _t(self) -> float:
         return self.scale / self.step
@@ -228,6 +238,15 @@ class DiscreteGaussian(Mechanism):
         return _vetted(self, squared_steps(query, self.step))
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #43562af8
+def _example(noise: DiscreteGaussian, sensitivity: float, s, s_neighbour) -> Example:
+    "A release of whole values, priced at δ = 0.001."
+    query = Query(identity, sensitivity, norm="l2", step=1, dim=len(s))
+    outputs = noise.step * np.arange(-400.0, 401)
+    quieter = lambda m: replace(m, scale=0.999 * m.scale)
+    settings = dict(step=noise.step)
+    return Example(noise, query, s, s_neighbour, quieter, 1e-3, settings, outputs)
+
+
 def _quantile(log_u: np.ndarray, t: float) -> np.ndarray:
     "The smallest k <= 0 with Pr(noise <= k) >= u, for u (...) of at most a half."
     if t > FINE:

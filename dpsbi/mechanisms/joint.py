@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from ..accounting import Cost
 from ..losses import Loss, composed
-from .mechanism import Mechanism, sensitivity_in
+from .mechanism import Around, Mechanism, sensitivity_in
 from .release import Release
 from .smooth import SmoothNoise
 from ..privacy import Query, whole_number
@@ -33,7 +33,7 @@ class SideBySide:
 
 # %% ../../nbs/mechanisms/11_joint.ipynb #b12eefd7
 @dataclass(frozen=True)
-class Independent(Mechanism):
+class Independent(Around):
     """A mechanism of its own for each value, or for each block of values.
 
     Parameters

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from ..accounting import Cost
 from ..losses import Loss
 from .discrete import nearest_step, steps_of
-from .mechanism import Mechanism
+from .mechanism import Around, Mechanism
 from ..privacy import Query
 
 # %% ../../nbs/mechanisms/10_published.ipynb #e70a3b67
@@ -53,7 +53,7 @@ def _tails(mechanism, y, s) -> tuple[np.ndarray, np.ndarray]:
 
 # %% ../../nbs/mechanisms/10_published.ipynb #6a0a543e
 @dataclass(frozen=True)
-class Published(Mechanism):
+class Published(Around):
     """A mechanism, and what was done to each noisy value: clamped, then rounded, then suppressed.
 
     What is suppressed is published as NaN, which says that it was below the threshold. The price is

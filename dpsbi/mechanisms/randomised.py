@@ -18,9 +18,9 @@ from scipy import special, stats
 
 from ..accounting import Cost, as_written
 from ..losses import PureLoss, loosened
-from .mechanism import Mechanism, moved_steps
+from .mechanism import Example, Mechanism, moved_steps
 from .sampler import opendp_library, vet
-from ..privacy import Query, positive
+from ..privacy import Query, identity, positive
 
 # %% ../../nbs/mechanisms/05_randomised.ipynb #e09ab302
 @dataclass(frozen=True)
@@ -120,6 +120,14 @@ class BinomialResponse(Mechanism):
             return cls(n, m, population).cost(query).epsilon <= epsilon
 
         return cls(n, loosened(start, fine), population)
+
+    @classmethod
+    def examples(cls) -> dict[str, Example]:
+        "Two counts of at most 30 persons, as 20 trials each."
+        query = Query(identity, sensitivity=2, dim=2, step=1)
+        quieter = lambda m: replace(m, m=0.999 * m.m)
+        about = cls(20, 5, 30), query, [0, 0], [1, 1], quieter, 0.0
+        return {"BinomialResponse": Example(*about, dict(n=20, population=30), np.arange(21.0))}
 
     def _prepare(self, query: Query) -> Callable:
         m, claim = Fraction(self.m), self.cost(query).epsilon
@@ -223,6 +231,14 @@ class RandomisedResponse(Mechanism):
             return cls(keep, categories).cost(query).epsilon <= epsilon
 
         return cls(loosened(start, fine, towards=0), categories)
+
+    @classmethod
+    def examples(cls) -> dict[str, Example]:
+        "Two answers of four categories, of which both change."
+        query = Query(identity, sensitivity=2, norm="l0", dim=2, step=1)
+        quieter = lambda m: replace(m, keep=1 - 0.999 * (1 - m.keep))
+        about = cls(0.6, 4), query, [0, 3], [2, 1], quieter, 0.0, dict(categories=4)
+        return {"RandomisedResponse": Example(*about, np.arange(4.0), np.arange(4.0))}
 
     def _prepare(self, query: Query) -> Callable:
         codes = list(range(int(self.categories)))

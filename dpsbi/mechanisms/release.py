@@ -8,7 +8,7 @@ __all__ = ['Release', 'release']
 # %% ../../nbs/mechanisms/07_release.ipynb #d7256951
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,7 @@ from numpy.typing import ArrayLike
 
 from ..accounting import Cost
 from ..ledger import Ledger
-from .continuous import Gaussian, Laplace
-from .discrete import DiscreteLaplace
-from .mechanism import Mechanism
-from .randomised import BinomialResponse, RandomisedResponse
-from .smooth import SmoothGaussian, SmoothLaplace
+from .mechanism import Mechanism, derived, kinds
 from ..privacy import Query, hushed, identity, write_atomically
 
 # %% ../../nbs/mechanisms/07_release.ipynb #702549dc
@@ -209,40 +205,20 @@ def _comes_back(state: dict, mechanism: Mechanism) -> bool:
     except Exception:
         return False
 
-# %% ../../nbs/mechanisms/07_release.ipynb #0d69a8c9
-_OURS = {
-    kind.__name__: kind
-    for kind in (
-        Laplace,
-        Gaussian,
-        DiscreteLaplace,
-        BinomialResponse,
-        RandomisedResponse,
-        SmoothLaplace,
-        SmoothGaussian,
-    )
-}
-
 # %% ../../nbs/mechanisms/07_release.ipynb #6fd6a7a1
-def _all_mechanisms(kind: type = Mechanism) -> Iterator[type]:
-    "The mechanisms that are defined, here and elsewhere."
-    for derived in kind.__subclasses__():
-        yield derived
-        yield from _all_mechanisms(derived)
-
-
 def _mechanism_of_version_1(state: dict) -> Mechanism:
     "The mechanism of an older file; ValueError unless its name leads to one."
     values = dict(state)
     name = values.pop("name")
-    kinds = [_OURS[name]] if name in _OURS else [k for k in _all_mechanisms() if k.__name__ == name]
-    if len(kinds) != 1:
-        found = "several have" if kinds else "none has"
+    ours = kinds()
+    called = [ours[name]] if name in ours else [k for k in derived() if k.__name__ == name]
+    if len(called) != 1:
+        found = "several have" if called else "none has"
         raise ValueError(
             f"its mechanism is called {name!r}, a name that {found} here: import the "
             "module that defines it, and no other of that name, then load again"
         )
-    return kinds[0](**values)
+    return called[0](**values)
 
 # %% ../../nbs/mechanisms/07_release.ipynb #c78eb55b
 def release(
