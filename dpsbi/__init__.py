@@ -39,6 +39,7 @@ _HOMES = {
     "analyst.rnpe": "rnpe",
     "analyst.refine": "refine",
     "analyst.infer": "infer",
+    "analyst.noisy_counts": "noisy_counts Pooled",
     "checks.classifier": "c2st",
     "checks.samples": "mmd2 ks",
     "checks.scores": "log_median_distance negative_log_density",

@@ -1,0 +1,126 @@
+"""True counts behind released ones: every answer against a list of all combinations."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpsbi import Query, Release, noisy_counts
+from dpsbi.analyst.count_laws import CountLaw, Group, disjoint
+from dpsbi.analyst.noisy_counts import Pooled
+from dpsbi.mechanisms import (
+    BinomialResponse,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Independent,
+    Laplace,
+    Published,
+    SmoothLaplace,
+)
+from dpsbi.privacy import identity
+
+MOST = 9
+EVERY = np.array(list(product(range(MOST + 1), repeat=3)))
+NAMES = ("a", "b", "c")
+NOISES = [
+    DiscreteLaplace(1.5),
+    DiscreteGaussian(2.0),
+    Laplace(2.0),
+    Gaussian(1.5),
+    BinomialResponse(12, 2.0, MOST),
+    Published(DiscreteLaplace(1.0), clamp=(0, None), round_to=2),
+]
+PRIORS = [None, stats.poisson(3), stats.nbinom(2, 0.4), stats.binom(8, 0.3)]
+TOTALS = [
+    ({}, lambda k: True),
+    (dict(totals={"all": 8}), lambda k: k.sum(1) == 8),
+    (dict(totals={("a", "c"): 5}), lambda k: k[:, 0] + k[:, 2] == 5),
+    (dict(totals={"all": 9, ("a", "b"): 4}), lambda k: (k.sum(1) == 9) & (k[:, 2] == 5)),
+    (dict(at_most={("b", "c"): 4}), lambda k: k[:, 1] + k[:, 2] <= 4),
+]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(NOISES),
+    st.lists(st.sampled_from(PRIORS), min_size=3, max_size=3),
+    st.sampled_from(TOTALS),
+    st.lists(st.integers(0, 8).map(lambda v: 2.0 * (v // 2)), min_size=3, max_size=3),
+)
+def test_cells_sums_and_comparisons_are_those_of_the_list(noise, priors, totals, s_dp):
+    seen = Release(s_dp, Query(identity, 1, step=1, dim=3), noise)
+    how, holds = totals
+    found = noisy_counts(seen, names=NAMES, prior=priors, most=MOST, **how)
+    log_p = noise.log_prob(seen.s_dp, EVERY.astype(float))
+    for j, own in enumerate(priors):
+        log_p = log_p + (0.0 if own is None else own.logpmf(EVERY[:, j]))
+    p = np.exp(log_p) * holds(EVERY)
+    p /= p.sum()
+    for names in (["a"], ["b"], ["a", "c"], ["b", "c"], list(NAMES)):
+        at = [NAMES.index(name) for name in names]
+        brute = np.bincount(EVERY[:, at].sum(1), p, 40)
+        assert np.allclose(found.sum(names).at(np.arange(40)), brute, atol=1e-12)
+    for x, y in (("a", "b"), ("b", "c"), ("a", "c")):
+        i, j = NAMES.index(x), NAMES.index(y)
+        more = p[EVERY[:, i] > EVERY[:, j]].sum()
+        assert found.probability(lambda u, v: u > v, x, y) == pytest.approx(more, abs=1e-12)
+    values, share = found.law(lambda u, v: u / (v + 1.0), "a", "b")
+    assert share @ values == pytest.approx(p @ (EVERY[:, 0] / (EVERY[:, 1] + 1.0)), abs=1e-12)
+
+
+@pytest.mark.parametrize("how, holds", TOTALS, ids=lambda v: str(v) if isinstance(v, dict) else "")
+def test_draws_keep_every_total(how, holds):
+    seen = Release([3.0, 2.0, 4.0], Query(identity, 1, step=1, dim=3), DiscreteLaplace(1.5))
+    prior = Pooled(means=(1, 6), points=(3, 2))
+    found = noisy_counts(seen, names=NAMES, prior=prior, most=MOST, **how)
+    draws = found.sample(3000, np.random.default_rng(1))
+    assert np.all(holds(draws.theta)) and draws.names == NAMES
+    mean = found["b"].mean()
+    assert abs(draws.mean()[1] - mean) < 5 * found["b"].std() / np.sqrt(3000) + 1e-12
+
+
+def test_pooling_lends_strength():
+    "A suppressed cell among large ones is thought larger than among small ones."
+    noise = Published(DiscreteLaplace(2.0), suppress_below=6)
+    about = []
+    for others in (40.0, 7.0):
+        seen = Release([np.nan] + [others] * 30, Query(identity, 1, step=1, dim=31), noise)
+        found = noisy_counts(seen, prior=Pooled((0.5, 200), points=(30, 8)), most=400)
+        about.append(found["c0"].mean())
+    assert about[0] > about[1] + 0.5
+
+
+def test_wide_noise_and_large_counts():
+    seen = Release([3e6], Query(identity, 1, step=1, dim=1), DiscreteLaplace(2e4))
+    law = noisy_counts(seen)["c0"]
+    assert law.mean() == pytest.approx(3e6, abs=1) and law.std() == pytest.approx(
+        np.sqrt(2) * 2e4, rel=1e-4
+    )
+
+
+def test_laws_add_and_turn():
+    a, b = CountLaw(2, [0.2, 0.8]), CountLaw(-1, [0.5, 0.0, 0.5])
+    assert (a - b).mean() == pytest.approx(a.mean() - b.mean())
+    assert (a + b).std() ** 2 == pytest.approx(a.std() ** 2 + b.std() ** 2)
+    assert (-b).values.tolist() == [-1, 0, 1]
+    with pytest.raises(ValueError, match="contradicts"):
+        CountLaw(0, [0.0, 0.0])
+
+
+def test_totals_that_overlap_or_contradict_are_refused():
+    with pytest.raises(ValueError, match="overlap"):
+        disjoint([Group((0, 1), 3), Group((1, 2), 3)])
+    with pytest.raises(ValueError, match="contradict"):
+        disjoint([Group((0, 1), 5), Group((0, 1, 2), 3)])
+    smooth = Release([1.0], Query(identity, 1, smoothness=0.1, dim=2), SmoothLaplace(1.0))
+    with pytest.raises(ValueError, match="noise that each count"):
+        noisy_counts(smooth)
+    mixed = Independent((DiscreteLaplace(1.0), Published(DiscreteLaplace(1.0), suppress_below=4)))
+    two = Query(identity, 1, step=1, dim=2)
+    with pytest.raises(ValueError, match="says nothing"):
+        noisy_counts(Release([np.nan, 5.0], two, mixed))
+    assert noisy_counts(Release([5.0, np.nan], two, mixed))["c1"].mean() < 4
