@@ -40,6 +40,7 @@ _HOMES = {
     "analyst.refine": "refine",
     "analyst.infer": "infer",
     "analyst.noisy_counts": "noisy_counts Pooled",
+    "analyst.compare": "compare",
     "checks.classifier": "c2st",
     "checks.samples": "mmd2 ks",
     "checks.scores": "log_median_distance negative_log_density",

@@ -71,6 +71,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                          'dpsbi.analyst.baselines.naive': ('analyst/baselines.html#naive', 'dpsbi/analyst/baselines.py'),
                                          'dpsbi.analyst.baselines.taken_for_s': ( 'analyst/baselines.html#taken_for_s',
                                                                                   'dpsbi/analyst/baselines.py')},
+            'dpsbi.analyst.compare': { 'dpsbi.analyst.compare._error': ('analyst/compare.html#_error', 'dpsbi/analyst/compare.py'),
+                                       'dpsbi.analyst.compare.compare': ('analyst/compare.html#compare', 'dpsbi/analyst/compare.py')},
             'dpsbi.analyst.consensus': { 'dpsbi.analyst.consensus._Budget': ( 'analyst/consensus.html#_budget',
                                                                               'dpsbi/analyst/consensus.py'),
                                          'dpsbi.analyst.consensus._Budget.least': ( 'analyst/consensus.html#_budget.least',
