@@ -15,7 +15,8 @@ ROOMS = {
         distances.kernels distances.distance distances.sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
-        simulators.streams simulators.outbreaks simulators.birth_death simulators.sir
+        simulators.streams simulators.outbreaks simulators.birth_death
+        simulators.epidemic simulators.sir
         simulators.linear_regression simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
@@ -29,7 +30,11 @@ ROOMS = {
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
-SHARED = {"simulators.streams", "simulators.outbreaks"}  # which other simulators may import
+SHARED = {
+    "simulators.streams",
+    "simulators.outbreaks",
+    "simulators.epidemic",
+}  # which other simulators may import
 HEAVY = {
     "torch": {"analyst.flows", "analyst.training"},
     "nflows": {"analyst.flows"},
