@@ -40,6 +40,7 @@ TESTS = {
     "privacy": "test_privacy.py test_owner_side.py",
     "losses": "test_ledger.py",
     "accounting": "test_ledger.py",
+    "book": "test_ledger.py",
     "ledger": "test_ledger.py",
     "distances": "test_mmd.py test_owner_side.py",
     "owner.svt": "test_svt.py test_abcdp.py test_owner_side.py",
@@ -136,11 +137,9 @@ MUTANTS = [
         "if 0 * sum(as_written(e.cost.delta) for e in entries)",
         "δ is not added up",
     ),
+    Mutant("book", "with self._lock, self._file_lock:", "with self._lock:", "no lock on the file"),
     Mutant(
-        "ledger", "with self._lock, self._file_lock:", "with self._lock:", "no lock on the file"
-    ),
-    Mutant(
-        "ledger",
+        "book",
         "        if self.path.exists():\n            self.rule",
         "        if not self.entries and self.path.exists():\n            self.rule",
         "what others spend is not read again",

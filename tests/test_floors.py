@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
-    0: """privacy losses accounting ledger
+    0: """privacy losses accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.randomised mechanisms.smooth mechanisms.release mechanisms
         laplace_difference weights draws posterior pictures prior running model rqmc
@@ -17,7 +17,8 @@ ROOMS = {
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.outbreaks simulators.birth_death
         simulators.epidemic simulators.sir
-        simulators.linear_regression simulators.naive_bayes""",
+        simulators.linear_regression simulators.shares simulators.tables
+        simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
         analyst.smc_abc analyst.da_mcmc analyst.particle_filter analyst.pseudo_marginal
@@ -30,11 +31,13 @@ ROOMS = {
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
-SHARED = {
+SHARED = {  # which other simulators may import
     "simulators.streams",
     "simulators.outbreaks",
     "simulators.epidemic",
-}  # which other simulators may import
+    "simulators.shares",
+    "simulators.tables",
+}
 HEAVY = {
     "torch": {"analyst.flows", "analyst.training"},
     "nflows": {"analyst.flows"},
