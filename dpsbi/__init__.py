@@ -53,8 +53,8 @@ _HOMES = {
 
 # %% ../nbs/11_names.ipynb #177fc98f
 _MODULES = (
-    "privacy losses accounting ledger mechanisms laplace_difference posterior pictures prior "
-    "running model rqmc distances mmd simulators owner analyst checks"
+    "privacy losses composition accounting book ledger mechanisms laplace_difference weights draws "
+    "posterior pictures prior running model rqmc distances mmd simulators owner analyst checks"
 ).split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -16,13 +16,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .composition import composed
 from dpsbi.losses import (
     ORDERS,
     ApproximateLoss,
     Loss,
     PureLoss,
     ZCDPLoss,
-    composed,
     conversion,
     gaussian_epsilon,
     renyi_epsilon,

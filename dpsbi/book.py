@@ -25,9 +25,9 @@ from dpsbi.accounting import (
     Sum,
     ZCDPFilter,
 )
+from .composition import ComposedLoss
 from dpsbi.losses import (
     ApproximateLoss,
-    ComposedLoss,
     DiscreteLaplaceLoss,
     GaussianLoss,
     LaplaceLoss,

@@ -39,6 +39,7 @@ class Mutant:
 TESTS = {
     "privacy": "test_privacy.py test_owner_side.py",
     "losses": "test_ledger.py",
+    "composition": "test_ledger.py",
     "accounting": "test_ledger.py",
     "book": "test_ledger.py",
     "ledger": "test_ledger.py",
@@ -102,13 +103,13 @@ MUTANTS = [
         "half of ρ of normal noise",
     ),
     Mutant(
-        "losses",
+        "composition",
         "math.fsum(times * loss.mu**2 for",
         "math.fsum(loss.mu**2 for",
         "repeats are free in μ",
     ),
     Mutant(
-        "losses",
+        "composition",
         "return sum(times * loss.renyi(order)",
         "return sum(loss.renyi(order)",
         "repeats are free in Rényi divergences",
