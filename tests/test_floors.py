@@ -15,8 +15,8 @@ ROOMS = {
         distances.kernels distances.distance distances.sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
-        simulators.streams simulators.outbreaks simulators.birth_death
-        simulators.epidemic simulators.sir
+        simulators.streams simulators.tuberculosis simulators.outbreaks
+        simulators.birth_death simulators.epidemic simulators.sir
         simulators.linear_regression simulators.shares simulators.tables
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
@@ -33,6 +33,7 @@ FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()
 ORDER = list(FLOOR)
 SHARED = {  # which other simulators may import
     "simulators.streams",
+    "simulators.tuberculosis",
     "simulators.outbreaks",
     "simulators.epidemic",
     "simulators.shares",

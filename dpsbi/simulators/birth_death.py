@@ -18,7 +18,8 @@ from scipy import special, stats
 from ..distances import ClippedMean
 from ..model import Model
 from ..privacy import Query
-from dpsbi.simulators.outbreaks import (  # noqa: F401
+from .outbreaks import cluster_means, simulate_outbreaks  # noqa: F401
+from dpsbi.simulators.tuberculosis import (  # noqa: F401
     BOUND,
     COMPLIANCE,
     D2,
@@ -29,10 +30,8 @@ from dpsbi.simulators.outbreaks import (  # noqa: F401
     WARM_UP,
     YEARS,
     Outbreak,
-    cluster_means,
     rates,
     san_francisco,
-    simulate_outbreaks,
     summarise,
 )
 
