@@ -56,7 +56,7 @@ def check_budget(epsilon, delta, rho, composition):
         raise ValueError(f"composition {composition!r} needs a delta: without one only ε adds up")
     return positive("epsilon", epsilon), delta, None
 
-# %% ../nbs/03_book.ipynb #ad5e383b
+# %% ../nbs/03_book.ipynb #15bf2494
 def budget_of(budget) -> Cost:
     "All that may be spent, of (epsilon, delta, rho)."
     epsilon, delta, rho = budget
@@ -74,7 +74,7 @@ def rule_named(budget, composition: str, order: float | None = None):
     kinds = {kind.name: kind for kind in (Sum, GaussianFilter, Planned)}
     return kinds[composition](epsilon, delta)
 
-
+# %% ../nbs/03_book.ipynb #ad5e383b
 def opening_rule(budget, composition: str | None):
     "The rule that is known before the first cost; None where that decides."
     _, delta, rho = budget
@@ -104,7 +104,7 @@ def say(cost: Cost) -> str:
         return f"ρ = {cost.rho:g}"
     return f"ε = {cost.epsilon:g}" + (f", δ = {cost.delta:g}" if cost.delta else "")
 
-# %% ../nbs/03_book.ipynb #958be3f1
+# %% ../nbs/03_book.ipynb #980d6f23
 _LOSSES = {
     kind.__name__: kind
     for kind in (
@@ -127,7 +127,7 @@ def _loss_state(loss: Loss) -> dict | list:
         raise TypeError(f"a ledger on disk cannot write a loss of type {type(loss).__name__}")
     return dict(kind=type(loss).__name__, **asdict(loss))
 
-
+# %% ../nbs/03_book.ipynb #958be3f1
 def _loss(state: dict | list) -> Loss:
     "What `_loss_state` described."
     if isinstance(state, list):
@@ -147,7 +147,7 @@ def _cost(state: dict) -> Cost:
     epsilon = math.inf if state["epsilon"] is None else state["epsilon"]
     return Cost(epsilon, state["delta"], _loss(state["loss"]) if "loss" in state else None)
 
-# %% ../nbs/03_book.ipynb #e5c0f9df
+# %% ../nbs/03_book.ipynb #71f35277
 def _entry_state(entry: Entry) -> dict:
     "An entry as plain JSON."
     return dict(
@@ -159,7 +159,7 @@ def _entry_state(entry: Entry) -> dict:
         key=entry.key,
     )
 
-
+# %% ../nbs/03_book.ipynb #e5c0f9df
 def encode(budget, rule, entries) -> bytes:
     "The bytes of a ledger's file."
     epsilon, delta, rho = budget

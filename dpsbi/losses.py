@@ -61,7 +61,7 @@ def gaussian_delta(epsilon: float, ratio: float) -> float:
     mills = special.erfcx(a / math.sqrt(2)) - special.erfcx((a + ratio) / math.sqrt(2))
     return float(math.exp(-a * a / 2) / 2 * mills)
 
-# %% ../nbs/01_losses.ipynb #gauss-eps-1
+# %% ../nbs/01_losses.ipynb #1cd1a70c
 def gaussian_epsilon(delta: float, ratio: float) -> float:
     """The exact ε at δ of Gaussian noise: `gaussian_delta` inverted, rounded up.
 
@@ -84,7 +84,7 @@ def gaussian_epsilon(delta: float, ratio: float) -> float:
     root = optimize.brentq(gap, 0.0, high, xtol=1e-15 * high, rtol=8.9e-16)
     return loosened(root, lambda e: gaussian_delta(e, ratio) <= delta)
 
-
+# %% ../nbs/01_losses.ipynb #gauss-eps-1
 def loosened(value: float, fine: Callable[[float], bool], towards: float = math.inf) -> float:
     "`value`, or the next in ever larger float steps towards an end that is `fine` in floats too."
     steps = 1

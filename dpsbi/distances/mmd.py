@@ -336,7 +336,7 @@ def _compare_mmd(distance: MMD, state: tuple, y: np.ndarray) -> np.ndarray:
     least, most = min(crowd, CROWD) - 2, CROWD - 2
     return np.clip(np.sqrt(rho2), least * root, most * root)
 
-# %% ../../nbs/distances/04_mmd.ipynb #bdd829e3
+# %% ../../nbs/distances/04_mmd.ipynb #e0119965
 def _root_error(distance: MMD, name: str, share: int, top: float) -> float:
     "Of ρ, at most `top`, on a route other than the blocked; share: the largest weight of x."
     kernel, n = distance.kernel, int(distance.n)
@@ -351,7 +351,7 @@ def _root_error(distance: MMD, name: str, share: int, top: float) -> float:
         embedding = _random_error(kernel, distance.bounds, records)
     return (share + 1) * embedding
 
-
+# %% ../../nbs/distances/04_mmd.ipynb #bdd829e3
 def _mmd_error(distance: MMD, dim: int) -> float:
     "The error of a distance between records of `dim` numbers."
     kernel, spread = distance.kernel, distance.spread

@@ -33,7 +33,7 @@ def bits_of(value: float) -> int:
     "The bits of a float, read as an integer."
     return int(np.float64(value).view(np.int64))
 
-# %% ../../nbs/distances/03_sums.ipynb #23a8b471-1
+# %% ../../nbs/distances/03_sums.ipynb #8a287f14
 def _block_total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray) -> int:
     """Σ k(0) - k over the rows of a and b, at most BLOCK pairs, in steps of the scale.
 
@@ -47,7 +47,7 @@ def _block_total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray) -> 
     total = near.size * bits_of(16 * scale) - int(near.view(np.uint64).sum())
     return (total + 2**62) % 2**64 - 2**62  # the sum wraps at 2⁶⁴, and the total lies in [0, 2⁶³]
 
-
+# %% ../../nbs/distances/03_sums.ipynb #23a8b471-1
 def _total(kernel: Kernel, scale: float, a: np.ndarray, b: np.ndarray | None = None) -> int:
     """Σ k(0) - k over all pairs of rows of a (N, d) and b (M, d), in steps, exact.
 
@@ -153,7 +153,7 @@ def _chebyshev_means(y, low, width, panels, degree):
                     odd[i] = 2 * t[i] * even[i] - odd[i]
     return means.reshape(len(y), panels * degree) / y.shape[1]
 
-# %% ../../nbs/distances/03_sums.ipynb #6c077d42
+# %% ../../nbs/distances/03_sums.ipynb #929c390e
 ACCURACY = 1e-13  # of ρ on a bounded line, in units of √k(0), before rounding
 PANEL = 8.0  # bandwidths
 
@@ -169,7 +169,7 @@ def _waves(length: float, accuracy: float) -> tuple[np.ndarray, np.ndarray]:
     power = math.sqrt(2 * math.pi) / period * np.exp(-(omega**2) / 2)
     return omega, np.sqrt(np.where(omega == 0, 1, 2) * power)  # ±j together
 
-
+# %% ../../nbs/distances/03_sums.ipynb #6c077d42
 def _degree(omega: np.ndarray, amplitude: np.ndarray, half: float, accuracy: float) -> int:
     """The even number of Chebyshev terms after which the waves miss less than the accuracy.
 

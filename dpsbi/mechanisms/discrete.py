@@ -19,7 +19,7 @@ from .mechanism import Example, Mechanism, moved_steps
 from .sampler import LARGEST, opendp_library, vet
 from ..privacy import Query, identity, positive
 
-# %% ../../nbs/mechanisms/04_discrete.ipynb #4d2f45f2
+# %% ../../nbs/mechanisms/04_discrete.ipynb #0557cf5d
 @dataclass(frozen=True)
 class DiscreteLaplace(Mechanism):
     """Two-sided geometric noise on the multiples of `step`, Pr ∝ exp(-|z|/scale): pure ε.
@@ -118,7 +118,7 @@ class DiscreteLaplace(Mechanism):
         steps = moved_steps(query, self.step)
         return vetted_discrete_noise(self, steps, self.cost(query).epsilon)
 
-
+# %% ../../nbs/mechanisms/04_discrete.ipynb #4d2f45f2
 def _price_of_steps(steps: int, step: float, scale: float) -> float:
     "ε of so many steps."
     return float(steps * as_written(step) / as_written(scale))

@@ -24,7 +24,7 @@ from .epidemic import Epidemic, check_rates, check_times
 # %% ../../nbs/simulators/14_sir.ipynb #df5e572d
 from .epidemic import LARGEST, METHODS, STEP  # noqa: F401
 
-# %% ../../nbs/simulators/14_sir.ipynb #8155175c
+# %% ../../nbs/simulators/14_sir.ipynb #1d015f46
 def sir(
     population: int,
     times: ArrayLike,
@@ -62,7 +62,7 @@ def sir(
     """
     return Model(_prior(prior), Epidemic(population, times, initial, method))
 
-
+# %% ../../nbs/simulators/14_sir.ipynb #8155175c
 def _prior(prior) -> Prior:
     "The prior of (beta, gamma), or the paper's."
     if prior is None:
