@@ -12,7 +12,8 @@ ROOMS = {
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.randomised mechanisms.smooth mechanisms.release mechanisms
         laplace_difference weights draws posterior pictures prior running model rqmc
-        distances.kernels distances.distance distances.sums distances.mmd distances.summaries
+        distances.kernels distances.distance distances.sums distances.features
+        distances.sorted_sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.tuberculosis simulators.outbreaks

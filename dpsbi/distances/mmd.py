@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .distance import Distance, check_number, finite
-from .kernels import Energy, Gaussian, Kernel, Matern
-from dpsbi.distances.sums import (
+from dpsbi.distances.features import (
     ACCURACY,
     PANEL,
     FeatureSums,
     FourierFeatures,
-    SortedSums,
     Waves,
-    blocked_sums,
     wave_table,
 )
+from .kernels import Energy, Gaussian, Kernel, Matern
+from .sorted_sums import SortedSums
+from .sums import blocked_sums
 from ..privacy import NEIGHBOURS, numeric, positive
 
 # %% ../../nbs/distances/04_mmd.ipynb #a4c3c75e
