@@ -53,13 +53,12 @@ _HOMES = {
     "checks.exact_loss": "exact_delta",
 }
 
-# %% ../nbs/11_names.ipynb #177fc98f
+# %% ../nbs/11_names.ipynb #1be05308
 _MODULES = (
-    "privacy losses accounting ledger mechanisms laplace_difference posterior pictures prior "
-    "running model rqmc distances mmd simulators owner analyst checks"
+    "privacy losses composition accounting book ledger mechanisms laplace_difference weights draws "
+    "posterior pictures prior running model rqmc distances mmd simulators owner analyst checks"
 ).split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
 __all__ = sorted(_HOME_OF)
 
 
@@ -67,7 +66,7 @@ def _mechanisms() -> dict[str, type]:
     "The mechanisms that stand in dpsbi.mechanisms, listed above or not."
     return import_module(f"{__name__}.mechanisms").kinds()
 
-
+# %% ../nbs/11_names.ipynb #177fc98f
 def __getattr__(name: str) -> object:
     "Import a public name, or a module, when it is first used."
     if name in _HOME_OF:

@@ -16,25 +16,25 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .composition import composed
 from dpsbi.losses import (
     ORDERS,
     ApproximateLoss,
     Loss,
     PureLoss,
     ZCDPLoss,
-    composed,
     conversion,
     gaussian_epsilon,
     renyi_epsilon,
 )
 from .privacy import positive
 
-# %% ../nbs/02_accounting.ipynb #c7ba7bb5
+# %% ../nbs/02_accounting.ipynb #fabab98f
 def as_written(value: float) -> Fraction:
     "The decimal number that `value` is written as: 0.1 is one tenth."
     return Fraction(repr(float(value)))
 
-
+# %% ../nbs/02_accounting.ipynb #c7ba7bb5
 @dataclass(frozen=True)
 class Cost:
     """What a release costs: (epsilon, delta), and what is known of its loss.
@@ -209,7 +209,7 @@ class GaussianFilter(_Filter):
             return mu
         return gaussian_epsilon(self.delta, mu / math.sqrt(_ROUNDING))
 
-# %% ../nbs/02_accounting.ipynb #355759a2
+# %% ../nbs/02_accounting.ipynb #9453ee60
 @dataclass(frozen=True)
 class RenyiFilter(_Filter):
     """Rényi divergences of one order add up; half of δ is for costs with a δ of their own.
@@ -251,7 +251,7 @@ class RenyiFilter(_Filter):
         repeats = np.where(room > 0, room / np.maximum(each, 1e-300), 0.0)
         return cls(epsilon, delta, float(ORDERS[int(np.argmax(repeats))]))
 
-
+# %% ../nbs/02_accounting.ipynb #355759a2
 def divergence(loss: Loss, order: ArrayLike) -> np.ndarray:
     "D_α; of a loss with a δ of its own, that of the rest."
     if isinstance(loss, ApproximateLoss):

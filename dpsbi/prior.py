@@ -52,7 +52,7 @@ class _Interval:
             return z[:, 0]
         return (-z if math.isfinite(self.high) else 0 * z)[:, 0]
 
-# %% ../nbs/07_prior.ipynb #cd663cce
+# %% ../nbs/07_prior.ipynb #bf73bf3a
 @dataclass(frozen=True)
 class _Identity:
     "Leaves unbounded multivariate parameters as they are."
@@ -65,7 +65,7 @@ class _Identity:
     def log_det(self, z):
         return np.zeros(len(z))
 
-
+# %% ../nbs/07_prior.ipynb #cd663cce
 @dataclass(frozen=True)
 class _Simplex:
     """Stick-breaking: k proportions (n, k) that add up to one <-> k - 1 logits (n, k - 1).
@@ -97,7 +97,7 @@ class _Simplex:
         log_keep, log_rest = -np.logaddexp(0, -logit), -np.logaddexp(0, logit)
         return (log_keep + log_rest * np.arange(self.size - 1, 0, -1)).sum(axis=1)
 
-# %% ../nbs/07_prior.ipynb #cc85c802
+# %% ../nbs/07_prior.ipynb #47e5ac36
 class _Univariate:
     "One column with a continuous univariate SciPy distribution."
 
@@ -111,7 +111,7 @@ class _Univariate:
     def log_prob(self, theta):
         return self.frozen.logpdf(theta[:, 0])
 
-
+# %% ../nbs/07_prior.ipynb #21ecff4c
 class _Infrastructure:
     "A distribution of SciPy's new kind, such as stats.Normal(mu=0, sigma=1), seen as a frozen one."
 
@@ -127,7 +127,7 @@ class _Infrastructure:
     def logpdf(self, x):
         return self.law.logpdf(x)
 
-
+# %% ../nbs/07_prior.ipynb #2ea6fae5
 class _Multivariate:
     "Several columns with a multivariate normal or t distribution."
 
@@ -142,7 +142,7 @@ class _Multivariate:
     def log_prob(self, theta):
         return np.atleast_1d(self.frozen.logpdf(theta))
 
-
+# %% ../nbs/07_prior.ipynb #cc85c802
 class _Dirichlet(_Multivariate):
     "Proportions that add up to one."
 
@@ -344,7 +344,7 @@ class FreePrior:
         "Zero: nothing is stretched."
         return np.zeros(len(z))
 
-# %% ../nbs/07_prior.ipynb #b4845d6e-1
+# %% ../nbs/07_prior.ipynb #c8fb4b83
 def _settings(frozen: Any) -> list | dict | str:
     "The arguments of a SciPy distribution, in plain values."
     if hasattr(frozen, "icdf"):
@@ -358,7 +358,7 @@ def _settings(frozen: Any) -> list | dict | str:
         if isinstance(value, (int, float, np.ndarray))
     }
 
-
+# %% ../nbs/07_prior.ipynb #b4845d6e-1
 def about_prior(prior: Any) -> list:
     """What tells two priors apart, in plain values.
 

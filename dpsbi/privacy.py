@@ -22,7 +22,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-# %% ../nbs/00_privacy.ipynb #9cc5c70c
+# %% ../nbs/00_privacy.ipynb #e5548766
 NORMS = ("l1", "l2", "l0")
 NEIGHBOURS = ("replace", "add-remove")
 
@@ -45,7 +45,7 @@ def positive(name: str, value: float, zero: bool = False) -> float:
         raise ValueError(f"{name} must be a finite number {least} 0, not {value}")
     return value
 
-
+# %% ../nbs/00_privacy.ipynb #9cc5c70c
 def numeric(values: ArrayLike, what: str) -> np.ndarray:
     "`values` as a float array; TypeError, naming them, unless they are numbers."
     values = np.asarray(values)
@@ -253,7 +253,7 @@ def as_records(x: ArrayLike) -> np.ndarray:
             x = np.vectorize(_finite_number, otypes=[float])(x)
         return np.where(np.isfinite(x), x, 0.0)
 
-# %% ../nbs/00_privacy.ipynb #6fe22161
+# %% ../nbs/00_privacy.ipynb #f9f3097c
 def _stand_ins(query: Query, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     "Public data sets of the shape of the records, as batches of one."
     value_itself = getattr(query.fn, "takes_values", False) or not shape
@@ -263,7 +263,7 @@ def _stand_ins(query: Query, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     for n in (0, 1, 2):
         yield np.zeros((1, n, *shape[1:]))
 
-
+# %% ../nbs/00_privacy.ipynb #6fe22161
 def _rehearse(query: Query, shape: tuple[int, ...]) -> int:
     "As Query.rehearse."
     sizes = set()

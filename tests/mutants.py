@@ -39,7 +39,9 @@ class Mutant:
 TESTS = {
     "privacy": "test_privacy.py test_owner_side.py",
     "losses": "test_ledger.py",
+    "composition": "test_ledger.py",
     "accounting": "test_ledger.py",
+    "book": "test_ledger.py",
     "ledger": "test_ledger.py",
     "distances": "test_mmd.py test_owner_side.py",
     "owner.svt": "test_svt.py test_abcdp.py test_owner_side.py",
@@ -101,13 +103,13 @@ MUTANTS = [
         "half of ρ of normal noise",
     ),
     Mutant(
-        "losses",
+        "composition",
         "math.fsum(times * loss.mu**2 for",
         "math.fsum(loss.mu**2 for",
         "repeats are free in μ",
     ),
     Mutant(
-        "losses",
+        "composition",
         "return sum(times * loss.renyi(order)",
         "return sum(loss.renyi(order)",
         "repeats are free in Rényi divergences",
@@ -136,11 +138,9 @@ MUTANTS = [
         "if 0 * sum(as_written(e.cost.delta) for e in entries)",
         "δ is not added up",
     ),
+    Mutant("book", "with self._lock, self._file_lock:", "with self._lock:", "no lock on the file"),
     Mutant(
-        "ledger", "with self._lock, self._file_lock:", "with self._lock:", "no lock on the file"
-    ),
-    Mutant(
-        "ledger",
+        "book",
         "        if self.path.exists():\n            self.rule",
         "        if not self.entries and self.path.exists():\n            self.rule",
         "what others spend is not read again",
@@ -409,7 +409,7 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.discrete",
-        "k = np.clip(nearest_step(s, mechanism.step), -(2.0**62), 2.0**62)",
+        "k = np.clip(k, -(2.0**62), 2.0**62)  # a public range",
         "k = nearest_step(s, mechanism.step)",
         "steps beyond 64 bits",
     ),

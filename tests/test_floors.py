@@ -8,16 +8,19 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
-    0: """privacy losses accounting ledger
+    0: """privacy losses composition accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms
         laplace_difference weights draws posterior pictures prior running model rqmc
-        distances.kernels distances.distance distances.sums distances.mmd distances.summaries
+        distances.kernels distances.distance distances.sums distances.features
+        distances.sorted_sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
-        simulators.streams simulators.outbreaks simulators.birth_death simulators.sir
-        simulators.linear_regression simulators.naive_bayes""",
+        simulators.streams simulators.tuberculosis simulators.outbreaks
+        simulators.birth_death simulators.epidemic simulators.sir
+        simulators.linear_regression simulators.shares simulators.tables
+        simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
         analyst.smc_abc analyst.da_mcmc analyst.particle_filter analyst.pseudo_marginal
@@ -30,7 +33,14 @@ ROOMS = {
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
-SHARED = {"simulators.streams", "simulators.outbreaks"}  # which other simulators may import
+SHARED = {  # which other simulators may import
+    "simulators.streams",
+    "simulators.tuberculosis",
+    "simulators.outbreaks",
+    "simulators.epidemic",
+    "simulators.shares",
+    "simulators.tables",
+}
 HEAVY = {
     "torch": {"analyst.flows", "analyst.training"},
     "nflows": {"analyst.flows"},

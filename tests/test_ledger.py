@@ -31,10 +31,10 @@ from dpsbi.accounting import (
     Sum,
     ZCDPFilter,
 )
+from dpsbi.composition import ComposedLoss
 from dpsbi.ledger import Ledger
 from dpsbi.losses import (
     ApproximateLoss,
-    ComposedLoss,
     DiscreteLaplaceLoss,
     GaussianLoss,
     LaplaceLoss,

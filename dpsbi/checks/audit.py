@@ -23,7 +23,7 @@ from tqdm import tqdm
 from ..privacy import whole_number
 from ..running import in_order
 
-# %% ../../nbs/checks/54_audit.ipynb #45ca20b5
+# %% ../../nbs/checks/54_audit.ipynb #8c880cf6
 def lowest_bit(x: np.ndarray) -> np.ndarray:
     "The exponent of the last binary 1 of each float: 0.75 gives -2; 0: 1100, NaN and inf: 1101."
     mantissa, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
@@ -33,7 +33,7 @@ def lowest_bit(x: np.ndarray) -> np.ndarray:
         ~np.isfinite(x), 1101.0, np.where(whole == 0, 1100.0, exponent - 53 + np.log2(low))
     )
 
-
+# %% ../../nbs/checks/54_audit.ipynb #45ca20b5
 def _columns(outputs, digits: bool) -> tuple[np.ndarray, list[str]]:
     "Outputs (n, …) as columns (n, k), with names: coordinates, sum, lowest bits of fractions."
     y = np.asarray(outputs, float).reshape(len(outputs), -1)

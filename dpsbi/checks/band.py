@@ -11,7 +11,7 @@ import math
 import numpy as np
 from scipy import stats
 
-# %% ../../nbs/checks/51_band.ipynb #d5a33e5b
+# %% ../../nbs/checks/51_band.ipynb #c3530f5c
 def _stays_inside(n: int, p: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
     """P(low_k <= multinomial counts of cells 0..k <= high_k for all k).
 
@@ -30,7 +30,7 @@ def _enough(n, share):
     "How many Poisson terms hold all but e^-40 of the mass, by Bernstein's inequality."
     return min(n, math.ceil(n * share + 9 * math.sqrt(n * share) + 40)) + 1
 
-
+# %% ../../nbs/checks/51_band.ipynb #d5a33e5b
 def _interval(n, cumulative, gamma):
     """Least and most counts, per step, whose two-sided tail probability exceeds gamma.
 
@@ -39,7 +39,7 @@ def _interval(n, cumulative, gamma):
     gamma = gamma * (1 + 1e-9)  # a count that attains gamma, up to rounding, is outside
     return stats.binom.ppf(gamma / 2, n, cumulative), stats.binom.isf(gamma / 2, n, cumulative)
 
-# %% ../../nbs/checks/51_band.ipynb #5ac9cc8a
+# %% ../../nbs/checks/51_band.ipynb #1c4e49e7
 def ecdf_band(n: int, draws: int, alarm: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
     """The simultaneous band for the distribution function of n uniform ranks 0..draws.
 
@@ -74,7 +74,7 @@ def ecdf_band(n: int, draws: int, alarm: float = 0.05) -> tuple[np.ndarray, np.n
     a, b = _interval(n, np.cumsum(p), math.exp(low))
     return a / n, b / n
 
-
+# %% ../../nbs/checks/51_band.ipynb #5ac9cc8a
 def ecdf_p_value(ranks: np.ndarray, draws: int) -> float:
     "The exact p-value of the largest excursion of n ranks (n,) in 0..draws, in either direction."
     n, p = len(ranks), np.full(draws, 1 / (draws + 1))

@@ -50,7 +50,7 @@ def equal_weight(posterior: Posterior, n: int, rng: np.random.Generator) -> np.n
         return posterior.theta[np.arange(n) * len(posterior) // n]
     return posterior.theta[rng.permutation(len(posterior))[:n]]
 
-# %% ../../nbs/checks/50_classifier.ipynb #afda32d5
+# %% ../../nbs/checks/50_classifier.ipynb #11e3e640
 def _copies(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """A number (n,) for each row of x (n, d), the same for copies within a sample.
 
@@ -61,7 +61,7 @@ def _copies(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     both = np.bincount(row, labels == 0) * np.bincount(row, labels == 1) > 0
     return np.where(both[row], row.max() + 1 + np.arange(len(row)), row)
 
-
+# %% ../../nbs/checks/50_classifier.ipynb #afda32d5
 def _folds(
     x: np.ndarray, labels: np.ndarray, folds: int, rng: np.random.Generator, together: bool = True
 ) -> np.ndarray:

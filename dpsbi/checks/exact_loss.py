@@ -216,7 +216,7 @@ def _columns_of(mechanism, s) -> list[list[int]]:
         )
     return columns
 
-# %% ../../nbs/checks/56_exact_loss.ipynb #cf4dfc56
+# %% ../../nbs/checks/56_exact_loss.ipynb #650e299b
 def losses(
     mechanism: Mechanism, s: ArrayLike, s_neighbour: ArrayLike, cuts: int = 1000, cells: int = 1000
 ) -> Losses:
@@ -249,7 +249,7 @@ def losses(
     found = [_line(mechanism, s[c], t[c], cuts) for c in _columns_of(mechanism, s)]
     return reduce(lambda one, other: one.joined(other, cells), found)
 
-
+# %% ../../nbs/checks/56_exact_loss.ipynb #cf4dfc56
 def exact_delta(
     mechanism: Mechanism, s: ArrayLike, s_neighbour: ArrayLike, epsilon: float
 ) -> Exact:

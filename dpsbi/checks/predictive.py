@@ -17,7 +17,7 @@ from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
 
-# %% ../../nbs/checks/52_predictive.ipynb #145f316e
+# %% ../../nbs/checks/52_predictive.ipynb #9e15187b
 @dataclass(frozen=True)
 class PredictiveCheck:
     """A release beside its replicates.
@@ -59,7 +59,7 @@ class PredictiveCheck:
         ax.legend(frameon=False)
         return ax.figure
 
-
+# %% ../../nbs/checks/52_predictive.ipynb #145f316e
 def _spread(x):
     spread = 1.4826 * np.median(np.abs(x - np.median(x, axis=0)), axis=0)
     return np.where(spread > 0, spread, np.maximum(x.std(axis=0), 1e-300))

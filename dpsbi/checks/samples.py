@@ -127,7 +127,7 @@ class Marginals:
     def _repr_html_(self):
         return self.table()._repr_html_()
 
-# %% ../../nbs/checks/50_samples.ipynb #0fcc3f1e
+# %% ../../nbs/checks/50_samples.ipynb #7d5c8766
 def _steps(x, weights):
     "Sorted values, and the weighted distribution function just before and at each (0 first)."
     order = np.argsort(x, kind="stable")
@@ -148,7 +148,7 @@ def _sup_one(x, wx, cdf):
     f = np.asarray(cdf(x), float)
     return max(np.abs(fx[np.searchsorted(x, x, side=side)] - f).max() for side in ("left", "right"))
 
-
+# %% ../../nbs/checks/50_samples.ipynb #0fcc3f1e
 def _holm(p):
     order = np.argsort(p)
     adjusted = np.empty_like(p)

@@ -25,7 +25,7 @@ from ..model import Model
 from ..posterior import Posterior
 from ..running import in_order
 
-# %% ../../nbs/checks/53_scorecard.ipynb #529b3ded
+# %% ../../nbs/checks/53_scorecard.ipynb #5a27672a
 @dataclass(frozen=True)
 class Scores:
     """What `score` found, one run for each seed.
@@ -58,7 +58,7 @@ class Scores:
     def _repr_html_(self):
         return self.table()._repr_html_()
 
-
+# %% ../../nbs/checks/53_scorecard.ipynb #529b3ded
 def _factor(ratio) -> float:
     """The factor, at least 1, of the ratio that is furthest from 1.
 

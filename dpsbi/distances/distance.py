@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from ..privacy import as_records, hushed, numeric
 from ..running import in_order
 
-# %% ../../nbs/distances/02_distance.ipynb #2f82adf9
+# %% ../../nbs/distances/02_distance.ipynb #43677ead
 def finite(values: np.ndarray, what: str) -> np.ndarray:
     "Public values as they are; ValueError, which names them by `what`, if one is not finite."
     if not np.isfinite(values).all():
@@ -37,7 +37,7 @@ def _batch(y) -> np.ndarray:
         )
     return y
 
-
+# %% ../../nbs/distances/02_distance.ipynb #2f82adf9
 def check_number(shape: tuple, n: int | None, neighbours: str) -> None:
     "ValueError for what is no data set (N, …), or has another number of records than a public n."
     if len(shape) == 0 or (neighbours == "replace" and n is not None and shape[0] != n):

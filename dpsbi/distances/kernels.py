@@ -15,7 +15,7 @@ from scipy import special
 
 from ..privacy import positive
 
-# %% ../../nbs/distances/01_kernels.ipynb #9b033fe8
+# %% ../../nbs/distances/01_kernels.ipynb #bedb580a
 def _bandwidth(value: float) -> float:
     "A bandwidth whose square and inverse square are ordinary numbers."
     value = positive("bandwidth", value)
@@ -23,7 +23,7 @@ def _bandwidth(value: float) -> float:
         raise ValueError(f"bandwidth must lie between 1e-100 and 1e100, not {value}")
     return value
 
-
+# %% ../../nbs/distances/01_kernels.ipynb #9b033fe8
 class Kernel:
     """A kernel of the Euclidean distance r that falls as r grows; called with r², of any shape.
 
@@ -140,7 +140,7 @@ class Matern(Kernel):
         normal, chi2 = rng.standard_normal((count, dim)), rng.chisquare(2 * self.nu, (count, 1))
         return normal * np.sqrt(2 * self.nu / chi2) / self.bandwidth
 
-# %% ../../nbs/distances/01_kernels.ipynb #347d41b3
+# %% ../../nbs/distances/01_kernels.ipynb #60c46ba3
 @dataclass(frozen=True)
 class Laplace(Matern):
     """The kernel exp(-r/ℓ).
@@ -153,7 +153,7 @@ class Laplace(Matern):
 
     nu: float = field(default=0.5, init=False, repr=False)
 
-
+# %% ../../nbs/distances/01_kernels.ipynb #347d41b3
 @dataclass(frozen=True)
 class Energy(Kernel):
     """The kernel -r of the energy distance; its sensitivity is finite on a bounded domain only.

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .distance import Distance, check_number, finite
-from .kernels import Energy, Gaussian, Kernel, Matern
-from dpsbi.distances.sums import (
+from dpsbi.distances.features import (
     ACCURACY,
     PANEL,
     FeatureSums,
     FourierFeatures,
-    SortedSums,
     Waves,
-    blocked_sums,
     wave_table,
 )
+from .kernels import Energy, Gaussian, Kernel, Matern
+from .sorted_sums import SortedSums
+from .sums import blocked_sums
 from ..privacy import NEIGHBOURS, numeric, positive
 
 # %% ../../nbs/distances/04_mmd.ipynb #a4c3c75e
@@ -336,7 +336,7 @@ def _compare_mmd(distance: MMD, state: tuple, y: np.ndarray) -> np.ndarray:
     least, most = min(crowd, CROWD) - 2, CROWD - 2
     return np.clip(np.sqrt(rho2), least * root, most * root)
 
-# %% ../../nbs/distances/04_mmd.ipynb #bdd829e3
+# %% ../../nbs/distances/04_mmd.ipynb #e0119965
 def _root_error(distance: MMD, name: str, share: int, top: float) -> float:
     "Of ρ, at most `top`, on a route other than the blocked; share: the largest weight of x."
     kernel, n = distance.kernel, int(distance.n)
@@ -351,7 +351,7 @@ def _root_error(distance: MMD, name: str, share: int, top: float) -> float:
         embedding = _random_error(kernel, distance.bounds, records)
     return (share + 1) * embedding
 
-
+# %% ../../nbs/distances/04_mmd.ipynb #bdd829e3
 def _mmd_error(distance: MMD, dim: int) -> float:
     "The error of a distance between records of `dim` numbers."
     kernel, spread = distance.kernel, distance.spread

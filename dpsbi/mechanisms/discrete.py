@@ -147,7 +147,7 @@ class DiscreteLaplace(Mechanism):
         steps = moved_steps(query, self.step)
         return vetted_discrete_noise(self, steps, self.cost(query).epsilon)
 
-
+# %% ../../nbs/mechanisms/04_discrete.ipynb #65ee2ade
 def _price_of_steps(steps: int, step: float, scale: float) -> float:
     "ε of so many steps."
     return float(steps * as_written(step) / as_written(scale))
@@ -185,9 +185,8 @@ def vetted_discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float
     vet(measurement.map(steps), claimed)
 
     def draw(s):
-        k = np.clip(
-            nearest_step(s, mechanism.step), -(2.0**62), 2.0**62
-        )  # a public range moves nothing apart
+        k = nearest_step(s, mechanism.step)
+        k = np.clip(k, -(2.0**62), 2.0**62)  # a public range moves nothing apart
         noisy = np.array(measurement([int(v) for v in k]), float)
         return np.clip(mechanism.step * noisy, -LARGEST, LARGEST)
 

@@ -104,7 +104,7 @@ def kinds() -> dict[str, type]:
     public = (kind for kind in here if kind not in bases and not kind.__name__.startswith("_"))
     return {kind.__name__: kind for kind in public}
 
-# %% ../../nbs/mechanisms/01_mechanism.ipynb #dfb592a3
+# %% ../../nbs/mechanisms/01_mechanism.ipynb #e2144095
 def about_mechanism(mechanism: Any) -> str | list:
     """What tells two mechanisms apart, in plain values, the same in every process.
 
@@ -123,7 +123,7 @@ def about_mechanism(mechanism: Any) -> str | list:
         return shown
     return [re.sub(" at 0x[0-9a-f]+", "", shown), *_tried(mechanism)]
 
-
+# %% ../../nbs/mechanisms/01_mechanism.ipynb #dfb592a3
 def _tried(mechanism) -> list[str]:
     "Draws of one seed and log densities, for one value and for two; of what it has."
     found = []

@@ -22,7 +22,7 @@ from .mechanism import Example, Mechanism, moved_steps
 from .sampler import opendp_library, vet
 from ..privacy import Query, identity, positive
 
-# %% ../../nbs/mechanisms/05_randomised.ipynb #e09ab302
+# %% ../../nbs/mechanisms/05_randomised.ipynb #7cb7f432
 @dataclass(frozen=True)
 class BinomialResponse(Mechanism):
     """A count I among `population`, released as Binomial(n, (I + m) / (population + 2m)): pure ε.
@@ -146,7 +146,7 @@ class BinomialResponse(Mechanism):
 
         return draw
 
-
+# %% ../../nbs/mechanisms/05_randomised.ipynb #e09ab302
 def _moved_counts(query: Query) -> int:
     "How far whole numbers can move in all (l1); ValueError for a query that may return fractions."
     if query.step is None or as_written(query.step).denominator != 1:
@@ -156,7 +156,7 @@ def _moved_counts(query: Query) -> int:
         )
     return moved_steps(query, 1.0)
 
-# %% ../../nbs/mechanisms/05_randomised.ipynb #a2bfcb6e
+# %% ../../nbs/mechanisms/05_randomised.ipynb #d5a22161
 @dataclass(frozen=True)
 class RandomisedResponse(Mechanism):
     """Each category is kept with probability `keep`, else another is drawn at random: pure ε.
@@ -250,7 +250,7 @@ class RandomisedResponse(Mechanism):
 
         return draw
 
-
+# %% ../../nbs/mechanisms/05_randomised.ipynb #a2bfcb6e
 def _changed_answers(query: Query) -> float:
     "How many whole codes one record can change (l0); ValueError for fractions, or another norm."
     if query.norm == "l2" or query.smoothness is not None:

@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
         f"a mechanism, or a tuple of those, not {type(value).__name__}"
     )
 
-# %% ../../nbs/mechanisms/07_release.ipynb #a78574ad
+# %% ../../nbs/mechanisms/07_release.ipynb #a279948a
 def _from_plain(value: Any) -> Any:
     "What `_plain` wrote."
     if not isinstance(value, dict):
@@ -197,7 +197,7 @@ def _mechanism_of(state: dict) -> Mechanism:
         )
     return kind(**{name: _from_plain(value) for name, value in state["fields"].items()})
 
-
+# %% ../../nbs/mechanisms/07_release.ipynb #a78574ad
 def _comes_back(state: dict, mechanism: Mechanism) -> bool:
     "Whether a file of this state would give the mechanism again."
     try:

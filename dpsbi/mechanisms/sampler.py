@@ -14,7 +14,7 @@ import numpy as np
 from .mechanism import ALLOWANCE
 from ..privacy import positive
 
-# %% ../../nbs/mechanisms/02_sampler.ipynb #acd49cd8
+# %% ../../nbs/mechanisms/02_sampler.ipynb #6dbe7f22
 FARTHEST = 2.0**900  # released values are cut to within this of 0
 
 
@@ -25,7 +25,7 @@ def opendp_library() -> Any:
     dp.enable_features("contrib")
     return dp
 
-
+# %% ../../nbs/mechanisms/02_sampler.ipynb #acd49cd8
 def vet(proved: float, claimed: float) -> None:
     """Raise RuntimeError unless the sampler's own proof is as good as the price.
 
@@ -43,7 +43,7 @@ def vet(proved: float, claimed: float) -> None:
             "drawn; this is a defect of the mechanism"
         )
 
-# %% ../../nbs/mechanisms/02_sampler.ipynb #08f5ba93
+# %% ../../nbs/mechanisms/02_sampler.ipynb #e96249ae
 def vetted_noise(kind: str, scale: float, sensitivity: float, claimed: float) -> Callable:
     """The private draw s (r,) -> s plus exact noise, from the system's entropy.
 
@@ -79,5 +79,5 @@ def vetted_noise(kind: str, scale: float, sensitivity: float, claimed: float) ->
 
     return draw
 
-
+# %% ../../nbs/mechanisms/02_sampler.ipynb #08f5ba93
 LARGEST = np.finfo(float).max

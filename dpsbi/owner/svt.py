@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from ..accounting import Cost, Proof
+from ..composition import ComposedLoss
 from ..laplace_difference import LaplaceDifference
-from ..losses import ComposedLoss, PureLoss, RenyiLoss, loosened
+from ..losses import PureLoss, RenyiLoss, loosened
 from .noise import LINE, NOISES, noise_steps, on_grid
 from ..privacy import positive, whole_number
 

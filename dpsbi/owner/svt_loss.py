@@ -16,7 +16,7 @@ from scipy import special
 
 from .svt import SparseVector
 
-# %% ../../nbs/owner/22_svt_loss.ipynb #274f4bd7
+# %% ../../nbs/owner/22_svt_loss.ipynb #53c90a7e
 def log_below(noise: str, z: np.ndarray, b: float) -> np.ndarray:
     "log Pr(ν <= z), of the shape of z, for noise of scale b."
     z = z / b
@@ -34,7 +34,7 @@ def log_above(noise: str, z: np.ndarray, b: float) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return np.log(-np.expm1(np.minimum(z / b, 0.0)))
 
-
+# %% ../../nbs/owner/22_svt_loss.ipynb #274f4bd7
 def _log_density(noise: str, z: np.ndarray, b: float) -> np.ndarray:
     "log f(z)."
     z = z / b

@@ -18,7 +18,8 @@ from scipy import special, stats
 from ..distances import ClippedMean
 from ..model import Model
 from ..privacy import Query
-from dpsbi.simulators.outbreaks import (  # noqa: F401
+from .outbreaks import cluster_means, simulate_outbreaks  # noqa: F401
+from dpsbi.simulators.tuberculosis import (  # noqa: F401
     BOUND,
     COMPLIANCE,
     D2,
@@ -29,10 +30,8 @@ from dpsbi.simulators.outbreaks import (  # noqa: F401
     WARM_UP,
     YEARS,
     Outbreak,
-    cluster_means,
     rates,
     san_francisco,
-    simulate_outbreaks,
     summarise,
 )
 
@@ -174,7 +173,7 @@ class OutbreakPrior:
         width = np.maximum(_ends(self.from_unconstrained(z)) - LOWEST, 1e-300)
         return (np.log(width) - np.logaddexp(0, z) - np.logaddexp(0, -z)).sum(1)
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #7fd76fc1
+# %% ../../nbs/simulators/13_birth_death.ipynb #b7b7d3b5
 @dataclass(frozen=True)
 class _Simulator:
     outbreaks: int | None
@@ -187,7 +186,7 @@ class _Simulator:
         x = simulate_outbreaks(theta, self.outbreaks or 1, rng=rng, **settings)
         return x[:, 0] if self.outbreaks is None else x
 
-
+# %% ../../nbs/simulators/13_birth_death.ipynb #7fd76fc1
 def birth_death(
     outbreaks: int | None = None,
     prior: OutbreakPrior | None = None,
@@ -261,7 +260,7 @@ def outbreak_distance(y: ArrayLike, x: ArrayLike) -> np.ndarray:
         difference[..., 4:6] = np.where(of_y == of_x, 0.0, (of_y - of_x) / of_x)
     return np.sqrt(np.square(WEIGHTS * difference).sum(-1))
 
-# %% ../../nbs/simulators/13_birth_death.ipynb #8d6d6486
+# %% ../../nbs/simulators/13_birth_death.ipynb #4140dc39
 def _each_outbreak(x, y):
     if y.shape[1:] != x.shape or x.shape[1:] != (8,):
         raise ValueError(
@@ -270,7 +269,7 @@ def _each_outbreak(x, y):
         )
     return outbreak_distance(y, x)
 
-
+# %% ../../nbs/simulators/13_birth_death.ipynb #8d6d6486
 class OutbreakDistance(ClippedMean):
     """The mean of n clipped outbreak distances, one for each confidential outbreak.
 

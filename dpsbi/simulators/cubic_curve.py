@@ -23,7 +23,7 @@ netherlands = np.array(
 )
 netherlands.flags.writeable = False
 
-# %% ../../nbs/simulators/12_cubic_curve.ipynb #72c12d16
+# %% ../../nbs/simulators/12_cubic_curve.ipynb #d33dd038
 @dataclass(frozen=True)
 class _Curve:
     days: int
@@ -41,7 +41,7 @@ class _Curve:
             )
         return theta @ np.vander(np.arange(self.days), 4).T.astype(float)
 
-
+# %% ../../nbs/simulators/12_cubic_curve.ipynb #72c12d16
 def cubic_curve(days: int = 18) -> Model:
     """Cumulative counts y(t) = a3 + a2 t + a1 t² + a0 t³ at t = 0, ..., days - 1.
 
@@ -65,7 +65,7 @@ def _days(days) -> int:
         raise ValueError(f"days must be a whole number of at least 1, not {days}")
     return int(days)
 
-# %% ../../nbs/simulators/12_cubic_curve.ipynb #ef38cd6b
+# %% ../../nbs/simulators/12_cubic_curve.ipynb #35b393c0
 @dataclass(frozen=True)
 class _NewCases:
     days: int
@@ -84,7 +84,7 @@ class _Totals:
     def __call__(self, x):
         return _cumulative(x, self.days)
 
-
+# %% ../../nbs/simulators/12_cubic_curve.ipynb #ef38cd6b
 def _cumulative(x, days) -> np.ndarray:
     x = np.asarray(x, float)
     if x.ndim != 2 or x.shape[1] != days:
@@ -94,7 +94,7 @@ def _cumulative(x, days) -> np.ndarray:
         )
     return x
 
-# %% ../../nbs/simulators/12_cubic_curve.ipynb #a4d93ad0
+# %% ../../nbs/simulators/12_cubic_curve.ipynb #87605672
 def daily_query(days: int = 18, neighbours: str = "add-remove") -> Query:
     """New cases each day, from cumulative counts (B, days).
 
@@ -117,7 +117,7 @@ def daily_query(days: int = 18, neighbours: str = "add-remove") -> Query:
         dim=days,
     )
 
-
+# %% ../../nbs/simulators/12_cubic_curve.ipynb #a4d93ad0
 def cumulative_query(days: int = 18, neighbours: str = "add-remove") -> Query:
     """The cumulative counts themselves.
 

@@ -241,7 +241,7 @@ class _Conjugate:
         half = np.linalg.solve(root, b[..., None])
         return np.linalg.solve(root.swapaxes(1, 2), half + rng.standard_normal(half.shape))[..., 0]
 
-# %% ../../nbs/simulators/15_linear_regression.ipynb #97bf74ea
+# %% ../../nbs/simulators/15_linear_regression.ipynb #ac05c900
 def _pairs(p: int) -> tuple[np.ndarray, np.ndarray]:
     "Which two entries of (1, x1, …, xp, y) each value of the query multiplies: i (r,) and j (r,)."
     x, y = range(1, p + 1), p + 1
@@ -249,7 +249,7 @@ def _pairs(p: int) -> tuple[np.ndarray, np.ndarray]:
     among_x = [*((0, j) for j in x), *((i, j) for i in x for j in range(i, p + 1))]
     return tuple(np.array(with_y + among_x).T)
 
-
+# %% ../../nbs/simulators/15_linear_regression.ipynb #97bf74ea
 @dataclass(frozen=True)
 class RegressionRecords(_Conjugate):
     """Linear regression as `da_mcmc` takes it: records (C, n, p + 1) as unknowns.

@@ -62,7 +62,7 @@ def _whole(n) -> int:
         raise ValueError(f"n must be the number of records, a whole number of at least 1, not {n}")
     return int(n)
 
-# %% ../../nbs/simulators/11_uniform_mixture.ipynb #720c6525
+# %% ../../nbs/simulators/11_uniform_mixture.ipynb #569bbe2b
 @dataclass(frozen=True)
 class _Records:
     n: int
@@ -70,7 +70,7 @@ class _Records:
     def __call__(self, theta, rng):
         return _simulate(self.n, theta, rng)
 
-
+# %% ../../nbs/simulators/11_uniform_mixture.ipynb #720c6525
 def uniform_mixture(n: int) -> Model:
     """The model theta ~ Dirichlet(1, ..., 1), n records from the mixture of Uniform[k - 1, k].
 
@@ -92,7 +92,7 @@ def uniform_mixture(n: int) -> Model:
     """
     return Model(Prior(theta=stats.dirichlet(np.ones(BINS))), _Records(_whole(n)))
 
-# %% ../../nbs/simulators/11_uniform_mixture.ipynb #f7fef169
+# %% ../../nbs/simulators/11_uniform_mixture.ipynb #e5ae2054
 def _counts(x: np.ndarray) -> np.ndarray:
     """Counts (B, 5) of records x (B, n) in the unit intervals, after clamping to [0, 5].
 
@@ -111,7 +111,7 @@ def _counts(x: np.ndarray) -> np.ndarray:
     s[broken] = np.nan
     return s
 
-
+# %% ../../nbs/simulators/11_uniform_mixture.ipynb #f7fef169
 def histogram_query(n: int) -> Query:
     """The counts of n records in the five unit intervals.
 
@@ -148,7 +148,7 @@ def histogram_model(n: int) -> Model:
     """
     return Model(uniform_mixture(n).prior, _Histogram(_whole(n)))
 
-# %% ../../nbs/simulators/11_uniform_mixture.ipynb #9ffaa909
+# %% ../../nbs/simulators/11_uniform_mixture.ipynb #2172f560
 @lru_cache(maxsize=4)
 def compositions(n: int) -> np.ndarray:
     "All histograms (C(n + 4, 4), 5) of n records in five bins."
@@ -159,7 +159,7 @@ def compositions(n: int) -> np.ndarray:
     )
     return np.diff(edges, axis=1) - 1
 
-
+# %% ../../nbs/simulators/11_uniform_mixture.ipynb #9ffaa909
 @dataclass(frozen=True)
 class DirichletMixture:
     "A mixture of Dirichlet(alpha[j]) (K, 5) with weights (K,) that sum to 1."
