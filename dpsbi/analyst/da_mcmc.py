@@ -8,20 +8,17 @@ __all__ = ['GROUP', 'LatentRecords', 'da_mcmc']
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #c76e39c1
 import math
 import warnings
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import numpy as np
-from tqdm import tqdm
 
 from ..mechanisms import Release
 from ..model import check_release
 from ..posterior import MIXED, Posterior, rhat
 from ..privacy import whole_number
-from ..running import Checkpoint, in_order, seed_state
+from ..running import Run, Running, about_run, in_order
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #8b44683b
 class LatentRecords(Protocol):
@@ -230,9 +227,7 @@ def da_mcmc(
     warmup: int = 500,
     thin: int = 1,
     moves: int = 8,
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: Path | str | None = None,
+    **running: Unpack[Running],
 ) -> Posterior:
     """Draws from the exact posterior by data-augmentation MCMC: parameters and records in turn.
 
@@ -254,12 +249,8 @@ def da_mcmc(
         Keep each so-many-th sweep.
     moves : int
         Steps in each sweep that carry the records along, where the model can (0: none).
-    executor : concurrent.futures.Executor, optional
-        Any executor; the result is the same without.
-    progress : bool
-        Whether to show a bar.
-    checkpoint : path, optional
-        A killed run resumes after the last finished group of 64 chains.
+    **running
+        See `dpsbi.running.Running`.
 
     Returns
     -------
@@ -277,6 +268,7 @@ def da_mcmc(
     ----------
     Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves: Yu and Meng (2011).
     """
+    call = Run.of(running, da_mcmc)
     check_release(release)
     counts = dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves)
     for name, value in counts.items():
@@ -288,33 +280,20 @@ def da_mcmc(
         )
     sweeps, moves = math.ceil(draws / chains) * thin, _check_moves(latent_model, moves)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
-    about = dict(
-        method="da_mcmc",
-        version=2,
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
-        chains=chains,
-        sweeps=sweeps,
-        warmup=warmup,
-        thin=thin,
-        moves=moves,
-        seed=seed_state(rng),
-    )
-    saved = Checkpoint(checkpoint, about)
+    about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
+    saved = call.saved(about_run("da_mcmc", rng, release, version=2, **about))
     nothing = np.empty((0, sweeps // thin, len(latent_model.names)))
     done = saved.load() or dict(theta=nothing, rates=np.empty((0, 4)))
     theta, rates = [done["theta"]], list(done["rates"])
     how = (sweeps, warmup, thin, moves)
     children = rng.spawn(len(sizes))
     tasks = [(release, latent_model, k, *how, child) for k, child in zip(sizes, children)]
-    look = dict(desc="data augmentation", unit=" groups", delay=2.0, leave=False)
-    with tqdm(total=len(sizes), initial=len(rates), disable=not progress, **look) as bar:
-        for new, rate in in_order(executor, _group, iter(tasks[len(rates) :])):
+    with call.bar(len(sizes), "data augmentation", "groups", len(rates)) as bar:
+        for new, rate in in_order(call.executor, _group, iter(tasks[len(rates) :])):
             theta.append(new)
             rates.append(rate)
             saved.save(theta=np.concatenate(theta), rates=np.array(rates))
             bar.update(1)
-    about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
     mean = np.average(rates, axis=0, weights=sizes).tolist()
     about |= dict(zip(("acceptance", "moved", "near", "size"), mean))
     return _posterior(np.concatenate(theta), latent_model.names, about)
