@@ -114,10 +114,7 @@ def test_the_naive_scale_of_a_binomial_response():
     assert abs(np.median(guess.summaries) - 300) < 60 and 0 <= guess.info["doubt"][0] <= 1
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [dict(error="hope"), dict(simulations=20), dict(draws=0), dict(training=Training(members=20))],
-)
+@pytest.mark.parametrize("wrong", [dict(error="hope"), dict(simulations=20), dict(draws=0)])
 def test_errors(wrong):
     with pytest.raises(ValueError):
         rnpe(RELEASE, MODEL, rng=np.random.default_rng(1), **(TINY | wrong))
