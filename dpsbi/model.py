@@ -16,7 +16,7 @@ import numpy as np
 from .mechanisms import Release
 from .prior import FreePrior, Prior
 from .privacy import Query, identity, numeric
-from .running import Run, Working, batch_sizes, in_order
+from .running import Call, Working, batch_sizes, in_order
 
 # %% ../nbs/09_model.ipynb #ef5bb160
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def simulate(
     log_eta : array (n,)
         log η(s_dp | s).
     """
-    call = Run.of(running, simulate)
+    call = Call.of(running, simulate)
     sizes = batch_sizes(len(theta))
     starts = np.cumsum([0, *sizes[:-1]])
     tasks = (

@@ -35,6 +35,7 @@ import dpsbi
 from dpsbi import Gaussian, Laplace, Ledger, Model, Posterior, Prior, Query, Release
 from dpsbi.analyst.estimator import Estimator
 from dpsbi.analyst.flows import ConditionalFlow, Shape
+from dpsbi.analyst.mcem import Ascent
 from dpsbi.analyst.pseudo_marginal import Walk
 from dpsbi.analyst.smc_abc import Populations
 from dpsbi.analyst.training import Training
@@ -113,11 +114,10 @@ SIMULATED = {
     "infer": small(dpsbi.infer, max_simulations=2000, target_ess=100, neural=BRIEF),
     "abcdp": owner,
 }
+SHORT = Ascent(max_simulations=2000)
 LATENT = {
     "mcem": lambda release, model, **kw: dpsbi.mcem(
-        release,
-        model,
-        **dict(theta0=30.0, rqmc=False, final_simulations=2000, max_simulations=2000) | kw,
+        release, model, **dict(theta0=30.0, rqmc=False, final_simulations=2000, schedule=SHORT) | kw
     ),
     "da_mcmc": small(dpsbi.da_mcmc, draws=256, chains=128, warmup=5),
     "gibbs_ss": small(dpsbi.gibbs_ss, draws=256, chains=128, warmup=5),
@@ -125,7 +125,7 @@ LATENT = {
 METHODS = SIMULATED | LATENT
 ANALYST = [name for name in METHODS if name != "abcdp"]
 EXACT = ["exact_abc", "importance", "smc_abc", "pseudo_marginal", "refine", "infer"]
-CHECKPOINTED = [name for name in METHODS if name not in ("naive", "rnpe", "mcem")]
+CHECKPOINTED = [name for name in METHODS if name != "naive"]
 
 
 @dataclass

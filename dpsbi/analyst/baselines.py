@@ -18,7 +18,7 @@ from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
 from ..model import Model, check_release, query_values
 from ..posterior import MIXED, Posterior, rhat
 from ..privacy import Query, identity, whole_number
-from ..running import Run, Running, Working, about_run, batch_sizes, check_generator, in_order
+from ..running import Call, Running, Working, about_run, batch_sizes, check_generator, in_order
 
 # %% ../../nbs/analyst/39_baselines.ipynb #388b7ac5
 class SufficientStatistics(Protocol):
@@ -175,7 +175,7 @@ def naive(
     ------
     SPPE paper, section 4.2, "plug-in".
     """
-    call = Run.of(running, naive)
+    call = Call.of(running, naive)
     s, query = taken_for_s(release), release.query
     return _given(s, query, model, draws, simulations, rng, call, "naive")
 
@@ -222,7 +222,7 @@ def confidential(
     ValueError
         As `naive`.
     """
-    call = Run.of(running, confidential)
+    call = Call.of(running, confidential)
     s = np.array(s, float, ndmin=1)
     if s.ndim != 1 or not np.isfinite(s).all():
         raise ValueError(
@@ -369,7 +369,7 @@ def gibbs_ss(
     ----------
     Bernstein and Sheldon (2018; 2019, Gibbs-SS).
     """
-    call = Run.of(running, gibbs_ss)
+    call = Call.of(running, gibbs_ss)
     _refuse(release, draws, chains, warmup, thin)
     sweeps, d = math.ceil(draws / chains) * thin, len(moments_model.names)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]

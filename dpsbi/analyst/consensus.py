@@ -29,7 +29,7 @@ from ..model import Model, simulate
 from ..posterior import BELIEVED, Posterior, kish, kurtosis, normalise, weighted_mean
 from ..prior import about_prior
 from ..privacy import whole_number
-from ..running import Journal, Run, Running, about_run, check_generator, warn
+from ..running import Call, Journal, Running, about_run, check_generator, warn
 
 # %% ../../nbs/analyst/33_consensus.ipynb #7f0b6bcb
 STARTS = 4  # starts that must agree
@@ -54,7 +54,7 @@ class _Budget:
     release: Release
     model: Model
     limit: int
-    call: Run
+    call: Call
     journal: Journal
     bar: object
     tally: dict
@@ -293,7 +293,7 @@ def consensus(
     ValueError
         For bad arguments.
     """
-    call = Run.of(running, consensus)
+    call = Call.of(running, consensus)
     max_simulations = whole_number("max_simulations", max_simulations, 100, most=None)
     check_rounds(release, 1, 1, DEFENSIVE)
     check_generator(rng)

@@ -18,7 +18,7 @@ from ..mechanisms import Release
 from ..model import check_release
 from ..posterior import MIXED, Posterior, rhat
 from ..privacy import whole_number
-from ..running import Run, Running, about_run, in_order
+from ..running import Call, Running, about_run, in_order
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #8b44683b
 class LatentRecords(Protocol):
@@ -268,7 +268,7 @@ def da_mcmc(
     ----------
     Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves: Yu and Meng (2011).
     """
-    call = Run.of(running, da_mcmc)
+    call = Call.of(running, da_mcmc)
     check_release(release)
     counts = dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves)
     for name, value in counts.items():

@@ -22,7 +22,7 @@ from ..model import Model, query_values
 from ..posterior import Posterior
 from ..prior import Prior, about_prior
 from ..privacy import Query, read_arrays, whole_number, write_atomically
-from ..running import Checkpoint, NeuralRunning, Run, about_run, batch_sizes, in_order
+from ..running import Call, Checkpoint, NeuralRunning, about_run, batch_sizes, in_order
 
 # %% ../../nbs/analyst/43_estimator.ipynb #b33c73db
 @dataclass(frozen=True, eq=False, repr=False)
@@ -211,7 +211,7 @@ def simulate_query(
     model: Model,
     theta: np.ndarray,
     rng: np.random.Generator,
-    call: Run,
+    call: Call,
     saved: Checkpoint = Checkpoint(None, {}),
     dim: int | None = None,
 ) -> np.ndarray:
@@ -278,7 +278,7 @@ def amortise(
 
     Source: SPPE/SPLE, eq. (6), with nested noise draws.
     """
-    call = Run.of(running, amortise)
+    call = Call.of(running, amortise)
     check_fit(simulations, noise_draws)
     about = dict(mechanism=mechanism, prior=about_prior(model.prior), simulations=simulations)
     saved = call.saved(about_run("amortise", rng, **about))

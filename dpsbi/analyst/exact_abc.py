@@ -19,7 +19,7 @@ from ..model import Model, check_release, mechanism_log_prob, query_values, rele
 from ..posterior import Posterior
 from ..prior import about_prior
 from ..privacy import whole_number
-from ..running import MAX_BATCH, Run, Running, about_run, in_order
+from ..running import MAX_BATCH, Call, Running, about_run, in_order
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225
 def _accept(log_ratio, control, rng):
@@ -148,7 +148,7 @@ def exact_abc(
     ----------
     Gong (2019), Algorithm 1.
     """
-    call = Run.of(running, exact_abc)
+    call = Call.of(running, exact_abc)
     check_release(release)
     draws = whole_number("draws", draws)
     if max_simulations is not None:

@@ -15,7 +15,7 @@ from ..mechanisms import Release
 from ..model import Model, simulate
 from ..posterior import Posterior
 from ..prior import about_prior, about_proposal
-from ..running import Run, Running, about_run, warn
+from ..running import Call, Running, about_run, warn
 
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d
 def importance(
@@ -72,7 +72,7 @@ def importance(
     ----------
     Gong (2019), eq. (10). Cornuet, Marin, Mira and Robert (2012).
     """
-    call = Run.of(running, importance)
+    call = Call.of(running, importance)
     check_rounds(release, rounds, simulations, defensive)
     about = about_run(
         "importance",

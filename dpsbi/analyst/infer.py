@@ -26,7 +26,7 @@ from ..mechanisms import Release
 from ..model import Model, check_release, ignores_rng
 from ..posterior import BELIEVED, MIXED, Posterior
 from ..privacy import whole_number
-from ..running import NeuralRunning, Run, check_generator, warn
+from ..running import Call, NeuralRunning, check_generator, warn
 
 # %% ../../nbs/analyst/49_infer.ipynb #8ec799ce
 ROUNDS, FIRST = 10, 10_000  # the neural attempt: the budget of the SPPE/SPLE paper
@@ -222,7 +222,7 @@ def infer(
     ValueError
         For bad arguments, and where no engine finds anything.
     """
-    call = Run.of(running, infer)
+    call = Call.of(running, infer)
     check_release(release), check_generator(rng)
     fewest = FILTERS * FEWEST if hasattr(model, "step") else 1000
     limit = whole_number("max_simulations", max_simulations, fewest, most=None)

@@ -31,7 +31,7 @@ from ..model import Model, off_grid
 from ..posterior import MIXED, Posterior, rhat
 from ..prior import about_prior, about_proposal
 from ..privacy import whole_number
-from ..running import Journal, Run, Running, about_run, in_order, warn
+from ..running import Call, Journal, Running, about_run, in_order, warn
 
 # %% ../../nbs/analyst/38_pseudo_marginal.ipynb #506a946f
 @dataclass(frozen=True)
@@ -456,7 +456,7 @@ def pseudo_marginal(
     Andrieu and Roberts (2009); Tran, Scharth, Pitt and Kohn (2013); Del Moral and Murray (2015) for
     the filter.
     """
-    call = Run.of(running, pseudo_marginal)
+    call = Call.of(running, pseudo_marginal)
     if max_simulations is not None and method != "importance":
         raise ValueError(
             "max_simulations is for method='importance'; chains make as many steps as their draws "

@@ -23,7 +23,7 @@ from ..model import Model, check_release
 from ..posterior import Posterior
 from ..prior import Prior
 from ..privacy import whole_number
-from ..running import Run, Running, check_generator, warn
+from ..running import Call, Running, check_generator, warn
 
 # %% ../../nbs/analyst/47_refine.ipynb #ff88cd67
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def refine(
     Warns when k exceeds 0.7: then the weights rest on a few simulations, and the result is not
     to be trusted; and when it is worth less than target_ess.
     """
-    Run.of(running, refine)  # refuses what is none of them
+    Call.of(running, refine)  # refuses what is none of them
     check_release(release), check_generator(rng)
     simulations = whole_number("simulations", simulations, 0)
     _check(posterior, release, model, target_ess)

@@ -24,7 +24,7 @@ from ..model import Model, check_release, released_width
 from ..posterior import Posterior, kish
 from ..prior import Prior, about_prior
 from ..privacy import Query, whole_number
-from ..running import Checkpoint, NeuralRunning, Run, about_run, check_generator
+from ..running import Call, Checkpoint, NeuralRunning, about_run, check_generator
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #0e70e7bb
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class SpikeSlab:
         return np.exp(slab - np.logaddexp(spike, slab))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #c14705f8
-def _simulate(query, model, simulations, dim, rng, call: Run, saved: Checkpoint) -> Simulations:
+def _simulate(query, model, simulations, dim, rng, call: Call, saved: Checkpoint) -> Simulations:
     "Draws of the prior with their query values, and no noise."
     theta = model.prior.sample(simulations, rng)
     s = simulate_query(query, model, theta, rng, call, saved, dim)
@@ -139,7 +139,7 @@ def _restored(kept: dict, name: str) -> ConditionalFlow | None:
 
 
 def _train(
-    sims: Simulations, support: Support, training: Training, rng, call: Run, saved: Checkpoint
+    sims: Simulations, support: Support, training: Training, rng, call: Call, saved: Checkpoint
 ) -> tuple[Ensemble, Ensemble]:
     "q(z | v) and p(v), an ensemble each; the checkpoint keeps each network that is trained."
     how = dict(
@@ -365,7 +365,7 @@ def noise_free(
     ------
     ValueError : as `rnpe`
     """
-    call = Run.of(running, noise_free)
+    call = Call.of(running, noise_free)
     about = about_run("noise_free", rng, **_settings(query, model, simulations, training))
     return _learnt(query, model, simulations, training, dim, rng, call, call.saved(about))
 
@@ -429,7 +429,7 @@ def rnpe(
 
     Source: Ward et al. (2022), Algorithm 1.
     """
-    call = Run.of(running, rnpe)
+    call = Call.of(running, rnpe)
     check_release(release), check_generator(rng)
     draws = whole_number("draws", draws)
     _error(error, release, np.ones((2, release.s_dp.size)))  # before any simulation

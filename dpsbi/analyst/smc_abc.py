@@ -22,7 +22,7 @@ from ..model import Model, check_release, private_batch, simulate
 from ..posterior import Posterior
 from ..prior import Prior, about_prior
 from ..privacy import whole_number
-from ..running import Run, Running, about_run, batch_sizes, in_order
+from ..running import Call, Running, about_run, batch_sizes, in_order
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #9b71ffed
 @dataclass(frozen=True)
@@ -423,7 +423,7 @@ def smc_abc(
     ----------
     Beaumont et al. (2009), eq. (3); Del Moral et al. (2012) for levels by effective sample size.
     """
-    call = Run.of(running, smc_abc)
+    call = Call.of(running, smc_abc)
     _check(release, kernel, draws, tolerance, populations, max_simulations)
     scale = _scale(scale, release)
     about = about_run(

@@ -36,7 +36,7 @@ from ..mechanisms import Release
 from ..model import Model, check_release, simulate
 from ..posterior import MIXED, kish, rhat
 from ..prior import about_prior
-from ..running import NeuralRunning, Run, about_run, warn
+from ..running import Call, NeuralRunning, about_run, warn
 
 # %% ../../nbs/analyst/46_sple.ipynb #f619960e
 INFLATE = 1.5  # of the mixture's width: simulations are needed around the posterior
@@ -145,7 +145,7 @@ def sple(
 
     Source: SPPE/SPLE, Algorithm 2.
     """
-    call = Run.of(running, sple)
+    call = Call.of(running, sple)
     check_release(release)
     check_fit(simulations, noise_draws, 200, rounds=rounds, draws=draws)
     check_share(defensive)
@@ -191,7 +191,7 @@ def _simulate(release, model, z, rng, call) -> tuple[np.ndarray, np.ndarray]:
     theta = model.prior.from_unconstrained(z)
     if hasattr(release.mechanism, "log_prob"):
         return simulate(release, model, theta, rng=rng, **call.silent)
-    s = simulate_query(release.query, model, theta, rng, Run(**call.silent))
+    s = simulate_query(release.query, model, theta, rng, Call(**call.silent))
     return s, np.full(len(theta), -np.inf)
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-1

@@ -29,7 +29,7 @@ from ..mechanisms import Release
 from ..model import Model, check_release, simulate
 from ..posterior import kish
 from ..prior import Prior, about_prior
-from ..running import NeuralRunning, Run, about_run
+from ..running import Call, NeuralRunning, about_run
 
 # %% ../../nbs/analyst/44_sppe.ipynb #fb009a02
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ def sppe(
 
     Source: SPPE/SPLE, Algorithm 1.
     """
-    call = Run.of(running, sppe)
+    call = Call.of(running, sppe)
     check_release(release)
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
     check_share(defensive)

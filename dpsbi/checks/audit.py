@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from ..privacy import whole_number
-from ..running import Run, Working, in_order
+from ..running import Call, Working, in_order
 
 # %% ../../nbs/checks/54_audit.ipynb #45ca20b5
 def lowest_bit(x: np.ndarray) -> np.ndarray:
@@ -307,7 +307,7 @@ def audit(
     ----------
     Ding et al. (2018); Bichsel et al. (2021).
     """
-    call = Run.of(running, audit)
+    call = Call.of(running, audit)
     if not (epsilon >= 0 and 0 <= delta < 1 and 0 < confidence < 1):
         raise ValueError(
             "a claim is epsilon >= 0 and 0 <= delta < 1, at a confidence between 0 and 1, "

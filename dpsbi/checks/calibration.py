@@ -20,7 +20,7 @@ from ..mechanisms import Mechanism, Release
 from ..model import Model, query_values
 from ..posterior import Posterior
 from ..privacy import Query, whole_number
-from ..running import Run, Working, in_order
+from ..running import Call, Working, in_order
 
 # %% ../../nbs/checks/51_calibration.ipynb #e8e93271
 def _rank_draws(posterior: Posterior, draws: int, rng: np.random.Generator) -> np.ndarray:
@@ -312,7 +312,7 @@ def sbc(
     ----------
     Talts et al. 2018; Modrák et al. 2023 for quantities.
     """
-    call = Run.of(running, sbc)
+    call = Call.of(running, sbc)
     for name, value in dict(replications=replications, draws=draws).items():
         whole_number(name, value)
     how = method, model, query, mechanism, draws, quantity

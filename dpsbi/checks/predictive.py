@@ -15,7 +15,7 @@ from .scores import replicates
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
-from ..running import Run, Working
+from ..running import Call, Working
 
 # %% ../../nbs/checks/52_predictive.ipynb #145f316e
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def predictive_check(
     ----------
     Gelman, Meng and Stern 1996.
     """
-    call = Run.of(running, predictive_check)
+    call = Call.of(running, predictive_check)
     x = replicates(posterior, release, model, simulations, rng, call)
     x = x[~np.isnan(x).any(axis=1)]
     if len(x) == 0:

@@ -29,7 +29,7 @@ from dpsbi.checks.scores import (
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
-from ..running import Run, Working, in_order
+from ..running import Call, Working, in_order
 
 # %% ../../nbs/checks/53_scorecard.ipynb #529b3ded
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def score(
     """
     from threadpoolctl import threadpool_limits
 
-    call = Run.of(running, score)
+    call = Call.of(running, score)
     seeds = tuple(np.atleast_1d(seeds).tolist())
     if reference is None and release is None and truth is None:
         raise ValueError(

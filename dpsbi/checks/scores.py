@@ -21,7 +21,7 @@ from ..mechanisms import Release
 from ..model import Model, private_batch
 from ..posterior import Posterior
 from ..privacy import whole_number
-from ..running import Run, Working, batch_sizes, in_order
+from ..running import Call, Working, batch_sizes, in_order
 
 # %% ../../nbs/checks/50_scores.ipynb #fb6e3c5b
 def as_posterior(draws: Posterior | ArrayLike, name: str) -> Posterior:
@@ -475,7 +475,7 @@ def replicates(
     model: Model,
     simulations: int,
     rng: np.random.Generator,
-    call: Run,
+    call: Call,
 ) -> np.ndarray:
     "Releases (simulations, r) simulated at draws of the posterior; NaN where a simulation failed."
     chooser, rest = rng.spawn(2)
@@ -522,7 +522,7 @@ def log_median_distance(
     ValueError
         For a count below 1.
     """
-    call = Run.of(running, log_median_distance)
+    call = Call.of(running, log_median_distance)
     s_dp = replicates(posterior, release, model, simulations, rng, call)
     distance = np.linalg.norm((s_dp - release.s_dp) / scale, axis=1)
     return float(np.log(np.median(np.where(np.isnan(distance), np.inf, distance))))
