@@ -37,7 +37,7 @@ def simulate(theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def analyst(rng: np.random.Generator) -> list[Posterior]:
     model = Model(Prior(rate=stats.gamma(25)), simulate)
     query = Query(lambda x: x, 1.0)
-    release = Release([37.4], query, Laplace(5.0))
+    release = Release(np.array([37.4]), query, Laplace(5.0))
     records = linear_regression.RegressionRecords(100, 2)
     training = Training(final_steps=100, members=2, flow="paper")
     with ThreadPoolExecutor(2) as pool:

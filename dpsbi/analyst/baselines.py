@@ -25,14 +25,11 @@ class SufficientStatistics(Protocol):
     """What `gibbs_ss` must know of the confidential model; arrays hold one chain per row.
 
     `naive` and `confidential` need `names` and `update` only.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the parameters.
     """
 
-    names: tuple[str, ...]
+    @property
+    def names(self) -> tuple[str, ...]:
+        "Of the parameters."
 
     def start(self, chains: int, rng: np.random.Generator) -> np.ndarray:
         "Parameters (C, d) to start from."

@@ -26,19 +26,16 @@ class LatentRecords(Protocol):
 
     Optional: log_prior(theta) (C,) with carry(theta, x, theta_new, rng), and
     nearby(theta, x, size, rng), both records (C, n, k), by kernels that leave the law of a record
-    as
-    it is: from that at theta to that at theta_new, and at theta.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the parameters.
-    n : int
-        The public number of records.
+    as it is: from that at theta to that at theta_new, and at theta.
     """
 
-    names: tuple[str, ...]
-    n: int
+    @property
+    def names(self) -> tuple[str, ...]:
+        "Of the parameters."
+
+    @property
+    def n(self) -> int:
+        "The public number of records."
 
     def start(self, chains: int, rng: np.random.Generator) -> np.ndarray:
         "Parameters (C, d) to start from."

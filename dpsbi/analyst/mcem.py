@@ -8,7 +8,7 @@ __all__ = ['BLOCK', 'NETS', 'EPS', 'Z', 'LEAST_ESS', 'CONVERGED', 'STAGES', 'SCH
 
 # %% ../../nbs/analyst/34_mcem.ipynb #3a47718a
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, Unpack
@@ -399,7 +399,7 @@ class Stages:
         For no stage, or what is no such pair.
     """
 
-    stages: tuple = STAGES
+    stages: Sequence[tuple[float, int]] = STAGES
 
     def __post_init__(self):
         if not len(self.stages):

@@ -371,7 +371,30 @@ def worst_pair(
     runs: int = 20_000,
     **more: Any,
 ) -> tuple:
-    "The pair, of an iterable of pairs, that proves most in a short `audit`; else the first."
+    """The pair, of an iterable of pairs, that proves most in a short `audit`; else the first.
+
+    Parameters
+    ----------
+    run : function (x, rng, size) -> outputs (size, …)
+        As for `audit`.
+    pairs : iterable of (x, x_neighbour)
+        Neighbouring inputs.
+    epsilon : float
+        The claim.
+    rng : numpy.random.Generator
+        One child of it goes to each audit.
+    delta : float
+        At which ε is claimed to hold.
+    runs : int
+        On each input of each pair.
+    **more
+        As for `audit`.
+
+    Raises
+    ------
+    ValueError
+        For no pair at all.
+    """
     pairs = list(pairs)
     if not pairs:
         raise ValueError("there is no pair of neighbours to choose from")

@@ -287,8 +287,12 @@ def sbc(
     ----------
     method : function (release, model, rng) -> Posterior
         For processes it must be importable.
-    model, query, mechanism
-        What makes the releases.
+    model : Model
+        What is simulated.
+    query : Query
+        What is asked of each data set.
+    mechanism : Mechanism
+        What makes its value a release.
     replications : int
         Releases.
     draws : int

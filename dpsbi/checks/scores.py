@@ -218,8 +218,12 @@ def c2st(
 
     Parameters
     ----------
-    a, b
-        Posteriors, or arrays (n, d); z-scored by a, the reference.
+    a
+        The reference: a Posterior, or an array (n, d). Both are z-scored by it.
+    b
+        The same, or what is compared with it.
+    rng : numpy.random.Generator
+        The same result for one seed, whatever the executor.
     size : int
         Draws of each (default: the smaller effective sample size, which for arrays that
         hold many copies is that of the copies); beyond what the draws are worth copies
@@ -289,8 +293,10 @@ def mmd2(
 
     Parameters
     ----------
-    a, b
-        Posteriors, or arrays (n, d); weights are used as they are.
+    a
+        A Posterior, or an array (n, d); weights are used as they are.
+    b
+        The same.
     bandwidth : float
         σ, in the parameters' units (default: median of the pooled pairwise distances).
     z_score : bool
@@ -510,6 +516,14 @@ def log_median_distance(
 
     Parameters
     ----------
+    posterior : Posterior
+        Its draws make the releases.
+    release : Release
+        The one that was made.
+    model : Model
+        What is simulated.
+    rng : numpy.random.Generator
+        The same result for one seed, whatever the executor.
     simulations : int
         Posterior draws simulated, one release each.
     scale : float or array (r,)
