@@ -1071,7 +1071,9 @@ def another(name):
         seed=dict(seed=2),
         release=release,
         prior=dict(draws=512)
-        if name in LATENT
+        if name in ("da_mcmc", "gibbs_ss")
+        else dict(theta0=31.0)
+        if name == "mcem"
         else dict(model=Model(Prior(theta=stats.gamma(50)), poisson)),
     )
 

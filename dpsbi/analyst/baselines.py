@@ -13,10 +13,10 @@ from typing import Protocol, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .da_mcmc import GROUP
+from .da_mcmc import GROUP, chains_posterior
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
 from ..model import Model, check_release, query_values
-from ..posterior import MIXED, Posterior, rhat
+from ..posterior import Posterior
 from ..privacy import Query, identity, whole_number
 from ..running import Call, Running, Working, about_run, batch_sizes, check_generator, in_order
 
@@ -382,17 +382,4 @@ def gibbs_ss(
             theta = np.concatenate([theta, new])
             saved.save(theta=theta)
             bar.update(len(new))
-    return _posterior(theta, moments_model.names, about)
-
-# %% ../../nbs/analyst/39_baselines.ipynb #1faa2112
-def _posterior(theta: np.ndarray, names, about: dict) -> Posterior:
-    "The chains theta (C, m, d) as one Posterior, with R-hat; a warning where they have not mixed."
-    mixed = rhat(theta)
-    if np.nanmax(mixed, initial=0) > MIXED:
-        warnings.warn(
-            f"R-hat is {np.nanmax(mixed):.3f}, above {MIXED}: the chains have not mixed; ask for "
-            "more draws or a longer warmup",
-            stacklevel=3,
-        )
-    info = dict(method="Gibbs-SS", **about, rhat=mixed.tolist())
-    return Posterior(theta.reshape(-1, theta.shape[2]), None, names, info)
+    return chains_posterior(theta, moments_model.names, "Gibbs-SS", about)

@@ -15,7 +15,8 @@ from typing import Unpack
 import numpy as np
 
 from .flows import ConditionalFlow, Ensemble
-from .pairs import Simulations, log_prior
+from .pairs import Simulations
+from .proposals import log_prior
 from .training import Learning, Training, train_ensemble
 from ..mechanisms import Release
 from ..model import Model, query_values

@@ -18,7 +18,8 @@ import numpy as np
 from scipy import optimize, special
 
 from .flows import ConditionalFlow, fit
-from .pairs import Simulations, log_prior
+from .pairs import Simulations
+from .proposals import log_prior
 from .training import Learning, Training
 from ..mechanisms import BinomialResponse, DiscreteLaplace, Release
 from ..posterior import kish, systematic

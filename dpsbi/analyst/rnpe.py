@@ -17,7 +17,8 @@ from scipy import linalg, stats
 from .baselines import taken_for_s
 from .estimator import Estimator, simulate_query, usable
 from .flows import ConditionalFlow, Ensemble, fit
-from .pairs import Simulations, log_prior
+from .pairs import Simulations
+from .proposals import log_prior
 from .training import Training
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width

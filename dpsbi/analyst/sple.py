@@ -164,7 +164,7 @@ def sple(
         training=asdict(training),
         defensive=defensive,
     )
-    saved, children = call.saved(about), rng.spawn(rounds + 1)
+    saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
     options = dict(how=form, learning=Learning(training, noise_draws, call.device))
 
@@ -174,13 +174,8 @@ def sple(
     def simulated(z, child):
         return _simulate(release, model, z, child, call)
 
-    done = len(run.z) * simulations
-    with call.bar(rounds * simulations, "sple", "simulations", done) as bar:
-        for child in children[len(run.z) : rounds]:
-            run.advance(child, propose, simulated)
-            saved.save(**run.arrays())
-            bar.update(simulations)
-    return _finish(release, run, children[rounds], draws, options, call.progress)
+    run.follow(children, propose, simulated, call, saved)
+    return _finish(release, run, last, draws, options, call.progress)
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-0
 def _simulate(release, model, z, rng, call) -> tuple[np.ndarray, np.ndarray]:

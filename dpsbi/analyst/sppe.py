@@ -23,13 +23,14 @@ from dpsbi.analyst.estimator import (
     usable,
 )
 from .flows import ConditionalFlow, Ensemble, on_one_thread
-from .pairs import Simulations, log_prior, temper
+from .pairs import Simulations, temper
+from .proposals import log_prior
 from .training import ENOUGH, Learning, Training, exact_weights, train, train_ensemble
 from ..mechanisms import Release
 from ..model import Model, check_release, simulate
 from ..posterior import kish
 from ..prior import Prior, about_prior
-from ..running import Call, NeuralRunning, about_run
+from ..running import Call, Checkpoint, NeuralRunning, about_run
 
 # %% ../../nbs/analyst/44_sppe.ipynb #fb009a02
 @dataclass(frozen=True, eq=False)
@@ -138,22 +139,36 @@ class NeuralRounds:
             return z
         return np.concatenate([z, self.proposals[-1].sample(self.size - safe, rng)])
 
-    def advance(self, rng: np.random.Generator, propose: Callable, simulate: Callable) -> None:
-        """One more round.
+    def follow(
+        self,
+        children: list[np.random.Generator],
+        propose: Callable,
+        simulate: Callable,
+        call: Call,
+        saved: Checkpoint,
+    ) -> None:
+        """All rounds that are not yet made; each is saved.
 
         Parameters
         ----------
-        rng : this round's
+        children : the generator of each round
         propose : function of rng; the proposal of any round but the first
         simulate : function of z (size, free) and rng; the query's values, and log η
+        call : whether to show a bar
+        saved : the checkpoint
         """
-        if self.z:
-            self.proposals.append(propose(rng))
-        z = self.propose(rng)
-        s, log_eta = simulate(z, rng)
-        self.z.append(z)
-        self.s.append(s)
-        self.log_eta.append(log_eta)
+        done, total = len(self.z), len(children) * self.size
+        with call.bar(total, "rounds", "simulations", done * self.size) as bar:
+            for rng in children[done:]:
+                if self.z:
+                    self.proposals.append(propose(rng))
+                z = self.propose(rng)
+                s, log_eta = simulate(z, rng)
+                self.z.append(z)
+                self.s.append(s)
+                self.log_eta.append(log_eta)
+                saved.save(**self.arrays())
+                bar.update(self.size)
 
     def _safe(self, r):
         "How many of round r come from the prior."
@@ -265,7 +280,7 @@ def sppe(
         training=asdict(training),
         defensive=defensive,
     )
-    saved, children = call.saved(about), rng.spawn(rounds + 1)
+    saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
     how = Learning(training, noise_draws, call.device, correction)
 
@@ -276,13 +291,8 @@ def sppe(
         theta = model.prior.from_unconstrained(z)
         return simulate(release, model, theta, rng=child, **call.silent)
 
-    done = len(run.z) * simulations
-    with call.bar(rounds * simulations, "sppe", "simulations", done) as bar:
-        for child in children[len(run.z) : rounds]:
-            run.advance(child, propose, simulated)
-            saved.save(**run.arrays())
-            bar.update(simulations)
-    return _finish(release, run, children[rounds], draws, how, call.progress)
+    run.follow(children, propose, simulated, call, saved)
+    return _finish(release, run, last, draws, how, call.progress)
 
 # %% ../../nbs/analyst/44_sppe.ipynb #8ff06790-0
 @on_one_thread

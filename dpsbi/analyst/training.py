@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from .flows import REACH, Descent, Fitted, Scaling, Shape, as_shape, fit, fit_scaling
-from .pairs import PARTNERS, Pairs, Simulations, log_prior, scaled_exp, temper
+from .pairs import PARTNERS, Pairs, Simulations, scaled_exp, temper
+from .proposals import log_prior
 from ..mechanisms import Release
 from ..posterior import kish
 from ..prior import Prior
