@@ -175,8 +175,8 @@ def mcem(path, rng):
             return super().maximise(s, weights)
 
     release, _ = count()
-    stages = Stages([(1e-6, 2000), (1e-7, 4000)])
-    return mcem(release, Slow(), 1.0, rng=rng, schedule=stages, checkpoint=path, **QUIET)
+    how = dict(schedule=Stages([(1e-9, 500)]), max_iterations=60, final_simulations=2000)
+    return mcem(release, Slow(), 1.0, rng=rng, checkpoint=path, **how, **QUIET)
 
 
 def counts_model():
@@ -195,9 +195,10 @@ def rnpe(path, rng):
         slowly(model, 0.05),
         rng=rng,
         simulations=2000,
-        training=Training(final_steps=100, members=3),
+        training=Training(final_steps=60, members=2),
         draws=500,
-        warmup=20,
+        warmup=5,
+        thin=2,
         checkpoint=path,
         **QUIET,
     )
