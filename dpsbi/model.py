@@ -8,17 +8,15 @@ __all__ = ['Model', 'simulated', 'query_values', 'mechanism_log_prob', 'released
 
 # %% ../nbs/09_model.ipynb #8d75a63a
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-from tqdm import tqdm
 
 from .mechanisms import Release
 from .prior import FreePrior, Prior
 from .privacy import Query, identity, numeric
-from .running import batch_sizes, in_order
+from .running import Call, Working, batch_sizes, in_order
 
 # %% ../nbs/09_model.ipynb #ef5bb160
 @dataclass(frozen=True)
@@ -159,8 +157,7 @@ def simulate(
     theta: np.ndarray,
     *,
     rng: np.random.Generator,
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[Working],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Simulate the query at each row of theta: values s (n, r) and log η(s_dp | s) (n,).
 
@@ -176,10 +173,8 @@ def simulate(
         One row for each simulation.
     rng : numpy.random.Generator
         One child of it goes to each batch.
-    executor : Executor, optional
-        Any concurrent.futures.Executor; the result is the same without.
-    progress : bool
-        Show a progress bar.
+    **running
+        See `dpsbi.running.Working`.
 
     Returns
     -------
@@ -188,6 +183,7 @@ def simulate(
     log_eta : array (n,)
         log η(s_dp | s).
     """
+    call = Call.of(running, simulate)
     sizes = batch_sizes(len(theta))
     starts = np.cumsum([0, *sizes[:-1]])
     tasks = (
@@ -195,9 +191,9 @@ def simulate(
         for a, k, child in zip(starts, sizes, rng.spawn(len(sizes)))
     )
     s, log_eta = np.empty((len(theta), released_width(release))), np.empty(len(theta))
-    how = dict(desc="simulating", delay=2.0, disable=not progress, leave=False)
-    with tqdm(total=len(theta), **how) as bar:
-        for a, k, (s_k, eta_k) in zip(starts, sizes, in_order(executor, _log_weight_batch, tasks)):
+    batches = in_order(call.executor, _log_weight_batch, tasks)
+    with call.bar(len(theta), "simulating") as bar:
+        for a, k, (s_k, eta_k) in zip(starts, sizes, batches):
             s[a : a + k], log_eta[a : a + k] = s_k, eta_k
             bar.update(k)
     return s, log_eta

@@ -50,6 +50,9 @@ TESTS = {
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
     "analyst.smc_abc": "test_smc_abc.py test_analyst.py",
+    "analyst.mcem": "test_mcem.py",
+    "analyst.rnpe": "test_rnpe.py",
+    "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
 }
 
@@ -657,6 +660,30 @@ MUTANTS += [
         'reached / reached[-1], points, side="right"',
         'reached / reached[-1], 0.9 * points, side="right"',
         "resampling forgets the last draws",
+    ),
+    Mutant(
+        "running",
+        "            if name not in known:",
+        "            if name not in known and False:",
+        "a misspelt keyword is not refused",
+    ),
+    Mutant(
+        "running",
+        'return bool(getattr(stream, "isatty", lambda: False)())',
+        "return True",
+        "bars where nobody watches",
+    ),
+    Mutant(
+        "analyst.mcem",
+        '        restore_generator(e_step.rng, str(kept["generator"]))\n',
+        "",
+        "a resumed run draws the first numbers again",
+    ),
+    Mutant(
+        "analyst.rnpe",
+        'name = f"flow{which}.{k}."',
+        'name = f"flow{which}."',
+        "a resumed run takes one network for another",
     ),
 ]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpsbi
+from dpsbi.analyst.smc_abc import Populations
 from dpsbi.privacy import identity
 from dpsbi.simulators import counts
 
@@ -24,7 +25,7 @@ METHODS = {
         release, model, rounds=3, simulations=300, **kw
     ),
     "smc_abc": lambda release=RELEASE, model=MODEL, **kw: dpsbi.smc_abc(
-        release, model, draws=300, population=200, **kw
+        release, model, draws=300, populations=Populations(200), **kw
     ),
 }
 methods = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from dpsbi.analyst.estimator import amortise
-from dpsbi.analyst.flows import Shape, fit
+from dpsbi.analyst.flows import Descent, Shape, fit
 from dpsbi.analyst.rnpe import rnpe
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.sppe import sppe
@@ -118,9 +118,7 @@ def pairs(rng, n=400):
 def trained(device, **how):
     usual = dict(
         flow=Shape(layers=2, blocks=1, hidden=8, bins=4),
-        steps=40,
-        every=10,
-        batch=64,
+        descent=Descent(40, batch=64, every=10),
         device=device,
         progress=False,
     )

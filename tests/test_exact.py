@@ -32,7 +32,8 @@ from dpsbi.privacy import identity
 from dpsbi.simulators import counts, sir
 from dpsbi.simulators import linear_regression as lr
 
-BRIEF = dict(training=Training(steps=5, final_steps=5, members=1), flow=Shape(layers=1, hidden=8))
+TINY_FLOW = Shape(layers=1, hidden=8)
+BRIEF = dict(training=Training(steps=5, final_steps=5, members=1, flow=TINY_FLOW))
 COUNT = Release([37.4], counts.counting_query(), Laplace(5.0))
 L2 = Query(identity, 1, norm="l2")
 SHARP = Release([20.0, 21.0, 25.0, 23.0], Query(identity, 1), Laplace(1e-3))
@@ -371,8 +372,7 @@ def test_walkers_that_have_not_mixed_are_named_at_the_limit_of_the_other_methods
             rounds=1,
             simulations=250,
             draws=1000,
-            flow=BRIEF["flow"],
-            training=Training(steps=0, final_steps=5, members=1),
+            training=Training(steps=0, final_steps=5, members=1, flow=TINY_FLOW),
             progress=False,
         )
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dpsbi.analyst.flows import PRESETS, ConditionalFlow, Ensemble, Shape, fit, fit_scaling
+from dpsbi.analyst.flows import PRESETS, ConditionalFlow, Descent, Ensemble, Shape, fit, fit_scaling
 
 SMALL = Shape(layers=2, hidden=8, blocks=1, bins=4)
 
@@ -25,8 +25,7 @@ def small(d=2, r=3, seed=0, **options):
         draw(np.random.default_rng(99)),
         rng=np.random.default_rng(seed),
         flow=SMALL,
-        steps=10,
-        every=5,
+        descent=Descent(10, every=5),
         progress=False,
         **options,
     )
@@ -104,7 +103,7 @@ def test_a_context_that_never_varies_is_no_obstacle():
         draw(np.random.default_rng(1)),
         rng=np.random.default_rng(0),
         flow=SMALL,
-        steps=10,
+        descent=Descent(10),
         progress=False,
     ).flow
     x = flow.sample(4000, [7.0, 7.0], np.random.default_rng(2))[:, 0]
@@ -125,7 +124,7 @@ def test_refusals():
             (np.full((5, 2), np.nan), np.zeros((5, 1))),
             rng=np.random.default_rng(0),
             flow=SMALL,
-            steps=3,
+            descent=Descent(3),
             progress=False,
         )
     assert PRESETS["paper"] == Shape(8, 50, 2, 10, 5.0)
@@ -143,10 +142,7 @@ def test_where_the_first_steps_only_harm_training_goes_back_to_the_start_with_sm
         held_out,
         rng=np.random.default_rng(2),
         scaling=scaling,
-        steps=400,
-        every=10,
-        patience=3,
-        learning_rate=0.05,
+        descent=Descent(400, learning_rate=0.05, patience=3, every=10),
         progress=False,
     )
     assert once.steps[0] == 0 and once.best <= once.held_out[0]

@@ -165,6 +165,45 @@ def infer(path, rng):
     )
 
 
+def mcem(path, rng):
+    from dpsbi import mcem
+    from dpsbi.analyst.mcem import Stages
+
+    class Slow(counts_model()):
+        def maximise(self, s, weights):
+            time.sleep(0.02)
+            return super().maximise(s, weights)
+
+    release, _ = count()
+    how = dict(schedule=Stages([(1e-9, 500)]), max_iterations=60, final_simulations=2000)
+    return mcem(release, Slow(), 1.0, rng=rng, checkpoint=path, **how, **QUIET)
+
+
+def counts_model():
+    from dpsbi.simulators import counts
+
+    return counts.Poisson
+
+
+def rnpe(path, rng):
+    from dpsbi import rnpe
+    from dpsbi.analyst.training import Training
+
+    release, model = count()
+    return rnpe(
+        release,
+        slowly(model, 0.05),
+        rng=rng,
+        simulations=2000,
+        training=Training(final_steps=60, members=2),
+        draws=500,
+        warmup=5,
+        thin=2,
+        checkpoint=path,
+        **QUIET,
+    )
+
+
 METHODS = [
     exact_abc,
     importance,
@@ -176,6 +215,8 @@ METHODS = [
     sple,
     refine,
     infer,
+    mcem,
+    rnpe,
 ]
 
 
@@ -238,5 +279,6 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     importlib.import_module("dpsbi.analyst.sple"), importlib.import_module("arviz")
     print("ready", flush=True)
-    posterior = globals()[name](checkpoint, np.random.default_rng(7))
-    np.savez(result, theta=posterior.theta, weights=posterior.weights)
+    found = globals()[name](checkpoint, np.random.default_rng(7))
+    second = found.weights if hasattr(found, "weights") else found.information
+    np.savez(result, theta=found.theta, second=second)

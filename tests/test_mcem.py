@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dpsbi.analyst import mcem as module
-from dpsbi.analyst.mcem import mcem
+from dpsbi.analyst.mcem import Ascent, Stages, mcem
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators.counts import Likelihood, Poisson, counting_query
@@ -258,9 +258,8 @@ def test_ascent_asks_for_enough_draws():
     """
     step = module._EStep(count(37.4, Laplace(5.0)), Poisson(), np.random.default_rng(15), False)
     steps = []
-    for one, end in module._ascent(
-        step, np.array([30.0]), np.array([[0, np.inf]]), 100, 2**16, 1e-4
-    ):
+    ascent, bounds = Ascent(1e-4, 100, 2**16), np.array([[0, np.inf]])
+    for one, end, _ in ascent.iterate(step, np.array([30.0]), bounds, ascent.begin):
         steps.append(one)
         if end is not None:
             break
@@ -295,9 +294,8 @@ def test_stages_and_their_trace():
         Poisson(),
         30.0,
         rng=np.random.default_rng(7),
-        schedule="stages",
+        schedule=Stages([(1e-2, 500), (1e-3, 5000)]),
         rqmc=False,
-        stages=[(1e-2, 500), (1e-3, 5000)],
         progress=False,
     )
     trace = fit.trace
@@ -316,7 +314,7 @@ def test_without_newton_the_distance_left_counts_as_error():
         30.0,
         rng=np.random.default_rng(8),
         newton=False,
-        tolerance=1e-2,
+        schedule=Ascent(tolerance=1e-2),
         progress=False,
     )
     assert (
@@ -356,6 +354,60 @@ def test_fit_is_a_value():
 
 
 @pytest.mark.parametrize(
+    "kind, wrong, match",
+    [
+        (Ascent, dict(simulations=0), "simulations"),
+        (Ascent, dict(max_simulations=1.5), "max_simulations"),
+        (Ascent, dict(tolerance=-1.0), "tolerance"),
+        (Stages, dict(stages=[]), "stages"),
+        (Stages, dict(stages=[(0.1, -5)]), "draws"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(kind, wrong, match):
+    with pytest.raises(ValueError, match=match):
+        kind(**wrong)
+
+
+@pytest.mark.parametrize("rqmc", [True, False])
+@pytest.mark.parametrize("schedule", [Ascent(), Stages([(1e-2, 500), (1e-4, 5000)])], ids=str)
+def test_a_killed_run_resumes_to_the_same_result(schedule, rqmc, tmp_path):
+    class Dying(Poisson):
+        left = 10**9
+
+        def maximise(self, s, weights):
+            Dying.left -= 1
+            if Dying.left == 0:
+                raise KeyboardInterrupt
+            return super().maximise(s, weights)
+
+    def run(path=None, bits=np.random.PCG64):
+        rng = np.random.Generator(bits(3))
+        how = dict(schedule=schedule, rqmc=rqmc, final_simulations=2000, checkpoint=path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return mcem(count(37.4, Laplace(5.0)), Dying(), 10.0, rng=rng, progress=False, **how)
+
+    for bits in (np.random.PCG64, np.random.MT19937):
+        whole = run(bits=bits)
+        Dying.left, path = len(whole.trace["ess"]) - 1, tmp_path / bits.__name__
+        with pytest.raises(KeyboardInterrupt):
+            run(path, bits)
+        Dying.left = 10**9
+        resumed = run(path, bits)
+        assert 10**9 - Dying.left < len(whole.trace["ess"])  # it did resume
+        again = run(path, bits)  # and a finished run is read, not made again
+        for found in (resumed, again):
+            assert np.array_equal(found.theta, whole.theta)
+            assert np.array_equal(found.information, whole.information)
+            for name, column in whole.trace.items():
+                assert np.array_equal(found.trace[name], column), name
+    with pytest.raises(ValueError, match="another run"):
+        mcem(
+            count(37.4, Laplace(5.0)), Dying(), 11.0, rng=np.random.default_rng(3), checkpoint=path
+        )
+
+
+@pytest.mark.parametrize(
     "change, error, match",
     [
         (dict(theta0=np.nan), ValueError, "finite"),
@@ -366,10 +418,7 @@ def test_fit_is_a_value():
         (dict(rng=None), TypeError, "Generator"),
         (dict(release=37.4), TypeError, "Release"),
         (dict(latent=None), TypeError, "sample"),
-        (dict(simulations=0), ValueError, "simulations"),
         (dict(max_iterations=0), ValueError, "max_iterations"),
-        (dict(tolerance=-1.0), ValueError, "tolerance"),
-        (dict(stages=[], schedule="stages"), ValueError, "stages"),
     ],
 )
 def test_bad_input(change, error, match):

@@ -72,7 +72,7 @@ def run(release=RELEASE, model=Forecasting(PRIOR, TIMES), seed=1, **how):
             release,
             model,
             rng=np.random.default_rng(seed),
-            **(dict(draws=300, chains=6, warmup=60, progress=False) | how),
+            **(dict(draws=300, walk=pm.Walk(6, 60), progress=False) | how),
         )
 
 
@@ -141,7 +141,7 @@ def test_agrees_with_the_exact_posterior(method):
         model=Walk(PRIOR, TIMES),
         method=method,
         draws=1500 if method == "importance" else 3000,
-        warmup=100,
+        walk=pm.Walk(6, 100),
     )
     logs = dpsbi.Posterior(np.log(found.theta), found.log_weights, info=found.info)
     agrees(logs.mean()[0], w @ z / w.sum(), logs.mcse()[0], verbose=False)
@@ -264,8 +264,8 @@ def test_refine_goes_on_until_the_target_and_no_further():
     "how",
     [
         dict(),
-        dict(method="metropolis", draws=4000, warmup=100),
-        dict(method="metropolis", draws=1200, blocks=3, particles=6),
+        dict(method="metropolis", draws=4000, walk=pm.Walk(6, 100)),
+        dict(method="metropolis", draws=1200, walk=pm.Walk(6, 60, blocks=3), particles=6),
     ],
     ids=str,
 )
@@ -364,14 +364,18 @@ class Half:
     prior, step = PRIOR, None
 
 
+@pytest.mark.parametrize("wrong", [dict(chains=0), dict(warmup=-1), dict(thin=0), dict(blocks=1.5)])
+def test_a_walk_of_no_such_numbers_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        pm.Walk(**wrong)
+
+
 @pytest.mark.parametrize(
     "release, model, how, error, match",
     [
         (RELEASE, Walk(PRIOR, TIMES), dict(method="gibbs"), ValueError, "method"),
         (RELEASE, Walk(PRIOR, TIMES), dict(draws=0), ValueError, "draws"),
         (RELEASE, Walk(PRIOR, TIMES), dict(particles=0), ValueError, "particles"),
-        (RELEASE, Walk(PRIOR, TIMES), dict(warmup=-1), ValueError, "warmup"),
-        (RELEASE, Walk(PRIOR, TIMES), dict(blocks=1.5), ValueError, "blocks"),
         (
             dpsbi.Release(RELEASE.s_dp, RELEASE.query, dpsbi.Mechanism()),
             Walk(PRIOR, TIMES),

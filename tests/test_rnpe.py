@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpsbi.analyst import rnpe as module
 from dpsbi.analyst.rnpe import SpikeSlab, denoise, fit_support, noise_free, rnpe
 from dpsbi.analyst.training import Training
 from dpsbi.mechanisms import BinomialResponse, Laplace, Release
@@ -12,6 +13,7 @@ from dpsbi.privacy import Query, identity
 from dpsbi.simulators import counts, linear_regression, naive_bayes
 
 TINY = dict(simulations=500, training=Training(final_steps=5, members=1), progress=False)
+TRAINED = TINY | dict(training=Training(final_steps=5, members=2))
 SHORT = dict(draws=400, warmup=10, thin=2)
 MODEL = counts.gamma_poisson(alpha=25, beta=1)
 RELEASE = Release([37.4], counts.counting_query(), Laplace(5.0))
@@ -114,10 +116,7 @@ def test_the_naive_scale_of_a_binomial_response():
     assert abs(np.median(guess.summaries) - 300) < 60 and 0 <= guess.info["doubt"][0] <= 1
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [dict(error="hope"), dict(simulations=20), dict(draws=0), dict(training=Training(members=20))],
-)
+@pytest.mark.parametrize("wrong", [dict(error="hope"), dict(simulations=20), dict(draws=0)])
 def test_errors(wrong):
     with pytest.raises(ValueError):
         rnpe(RELEASE, MODEL, rng=np.random.default_rng(1), **(TINY | wrong))
@@ -137,3 +136,30 @@ def test_a_release_that_nothing_explains(clean):
                 return s
 
         rnpe(Release([37.0], RELEASE.query, Blind()), MODEL, rng=np.random.default_rng(1), **TINY)
+
+
+def test_a_killed_run_resumes_with_the_networks_that_it_has(tmp_path, monkeypatch):
+    def run(path=None):
+        return rnpe(
+            RELEASE, MODEL, rng=np.random.default_rng(4), checkpoint=path, **(TRAINED | SHORT)
+        )
+
+    calls, fit, path = [], module.fit, tmp_path / "run.npz"
+    whole = run()
+
+    def counted(*args, **kw):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return fit(*args, **kw)
+
+    monkeypatch.setattr(module, "fit", counted)
+    with pytest.raises(KeyboardInterrupt):
+        run(path)
+    resumed = run(path)
+    assert len(calls) == 5  # of four networks three were kept
+    for found in (resumed, run(path)):
+        assert np.array_equal(found.theta, whole.theta)
+    assert len(calls) == 5
+    with pytest.raises(ValueError, match="another run"):
+        rnpe(RELEASE, MODEL, rng=np.random.default_rng(5), checkpoint=path, **(TRAINED | SHORT))

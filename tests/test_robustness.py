@@ -35,6 +35,9 @@ import dpsbi
 from dpsbi import Gaussian, Laplace, Ledger, Model, Posterior, Prior, Query, Release
 from dpsbi.analyst.estimator import Estimator
 from dpsbi.analyst.flows import ConditionalFlow, Shape
+from dpsbi.analyst.mcem import Ascent
+from dpsbi.analyst.pseudo_marginal import Walk
+from dpsbi.analyst.smc_abc import Populations
 from dpsbi.analyst.training import Training
 from dpsbi.distances import summary_distance
 from dpsbi.owner.noise import Seeded
@@ -59,7 +62,8 @@ REGRESSION = lr.published(records=False)
 ROUGH = dpsbi.importance(
     RELEASE, MODEL, rng=np.random.default_rng(0), rounds=1, simulations=300, progress=False
 )
-BRIEF = dict(training=Training(steps=5, final_steps=5, members=1), flow=Shape(layers=1, hidden=8))
+TINY_FLOW = Shape(layers=1, hidden=8)
+BRIEF = dict(training=Training(steps=5, final_steps=5, members=1, flow=TINY_FLOW))
 RECORDS = np.array([37.0])
 
 
@@ -81,12 +85,16 @@ def small(function, **defaults):
 SIMULATED = {
     "exact_abc": small(dpsbi.exact_abc, draws=100),
     "importance": small(dpsbi.importance, rounds=2, simulations=200),
-    "smc_abc": small(dpsbi.smc_abc, draws=100, population=200, max_simulations=4000),
+    "smc_abc": small(dpsbi.smc_abc, draws=100, populations=Populations(200), max_simulations=4000),
     "smc_distance": small(
-        dpsbi.smc_abc, draws=50, population=200, kernel="distance", max_simulations=4000
+        dpsbi.smc_abc,
+        draws=50,
+        populations=Populations(200),
+        kernel="distance",
+        max_simulations=4000,
     ),
     "pseudo_marginal": small(dpsbi.pseudo_marginal, draws=100),
-    "metropolis": small(dpsbi.pseudo_marginal, draws=100, method="metropolis", chains=2, warmup=50),
+    "metropolis": small(dpsbi.pseudo_marginal, draws=100, method="metropolis", walk=Walk(2, 50)),
     "naive": small(dpsbi.naive, draws=20, simulations=400),
     "sppe": small(dpsbi.sppe, rounds=2, simulations=150, draws=100, **BRIEF),
     "sple": small(
@@ -94,7 +102,7 @@ SIMULATED = {
         rounds=2,
         simulations=250,
         draws=20,
-        **BRIEF | dict(training=Training(steps=0, final_steps=5, members=1)),
+        training=Training(steps=0, final_steps=5, members=1, flow=TINY_FLOW),
     ),
     "amortise": lambda release, model, **kw: dpsbi.amortise(
         release.query, release.mechanism, model, **dict(simulations=200, **BRIEF) | kw
@@ -106,11 +114,10 @@ SIMULATED = {
     "infer": small(dpsbi.infer, max_simulations=2000, target_ess=100, neural=BRIEF),
     "abcdp": owner,
 }
+SHORT = Ascent(max_simulations=2000)
 LATENT = {
     "mcem": lambda release, model, **kw: dpsbi.mcem(
-        release,
-        model,
-        **dict(theta0=30.0, rqmc=False, final_simulations=2000, max_simulations=2000) | kw,
+        release, model, **dict(theta0=30.0, rqmc=False, final_simulations=2000, schedule=SHORT) | kw
     ),
     "da_mcmc": small(dpsbi.da_mcmc, draws=256, chains=128, warmup=5),
     "gibbs_ss": small(dpsbi.gibbs_ss, draws=256, chains=128, warmup=5),
@@ -118,7 +125,7 @@ LATENT = {
 METHODS = SIMULATED | LATENT
 ANALYST = [name for name in METHODS if name != "abcdp"]
 EXACT = ["exact_abc", "importance", "smc_abc", "pseudo_marginal", "refine", "infer"]
-CHECKPOINTED = [name for name in METHODS if name not in ("naive", "rnpe", "mcem")]
+CHECKPOINTED = [name for name in METHODS if name != "naive"]
 
 
 @dataclass
@@ -901,7 +908,7 @@ WHOLE = {
     "smc_abc": ("draws", 100),
     "smc_distance": ("draws", 50),
     "pseudo_marginal": ("draws", 100),
-    "metropolis": ("chains", 2),
+    "metropolis": ("draws", 100),
     "naive": ("draws", 20),
     "sppe": ("draws", 100),
     "sple": ("simulations", 250),
@@ -1064,7 +1071,9 @@ def another(name):
         seed=dict(seed=2),
         release=release,
         prior=dict(draws=512)
-        if name in LATENT
+        if name in ("da_mcmc", "gibbs_ss")
+        else dict(theta0=31.0)
+        if name == "mcem"
         else dict(model=Model(Prior(theta=stats.gamma(50)), poisson)),
     )
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpsbi
-from dpsbi.analyst.smc_abc import smc_abc
+from dpsbi.analyst.smc_abc import Populations, smc_abc
 from dpsbi.privacy import identity
 from dpsbi.simulators import counts
 
@@ -26,7 +26,7 @@ def run(release=RELEASE, model=MODEL, seed=1, **how):
         release,
         model,
         rng=np.random.default_rng(seed),
-        **(dict(draws=200, population=300, progress=False) | how),
+        **(dict(draws=200, populations=Populations(300), progress=False) | how),
     )
 
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_gives_the_result_again_and_no_other_run_may_have_it(kernel
     assert (
         same(first, run(kernel=kernel, model=counted, checkpoint=tmp_path / "c.npz")) and not calls
     )
-    for other in (dict(seed=2), dict(keep=0.5), dict(draws=100)):
+    for other in (dict(seed=2), dict(populations=Populations(300, keep=0.5)), dict(draws=100)):
         with pytest.raises(ValueError, match="another run"):
             run(kernel=kernel, checkpoint=tmp_path / "c.npz", **other)
 
@@ -129,7 +129,14 @@ def test_the_distance_kernel_needs_no_density():
             return s + rng.laplace(scale=5.0, size=np.shape(s))
 
     release = dpsbi.Release([37.4], counts.counting_query(), Secret())
-    found = run(release, kernel="distance", tolerance=2.0, scale=1.0, draws=500, population=1000)
+    found = run(
+        release,
+        kernel="distance",
+        tolerance=2.0,
+        scale=1.0,
+        draws=500,
+        populations=Populations(1000),
+    )
     assert found.info["tolerance"] == 2.0 and "log_evidence" not in found.info
     # uniform noise of half-width 2 on top of Laplace's: the exact posterior given that, by
     # enumeration

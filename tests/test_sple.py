@@ -148,7 +148,6 @@ def test_bad_input():
         dict(noise_draws=3),
         dict(rounds=0),
         dict(defensive=1.0),
-        dict(flow="huge"),
     ):
         with pytest.raises(ValueError):
             run(**more)

@@ -11,7 +11,7 @@ from dpsbi.analyst import training as module
 from dpsbi.analyst.estimator import CORRECTIONS, Estimator, amortise
 from dpsbi.analyst.pairs import Pairs, temper
 from dpsbi.analyst.sppe import sppe
-from dpsbi.analyst.training import Training
+from dpsbi.analyst.training import Learning, Training
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.model import Model
 from dpsbi.posterior import Posterior
@@ -153,13 +153,8 @@ def test_held_out_pairs_lie_where_training_goes(monkeypatch):
         Prior(a=stats.norm(0, 30)),
         0,
         rng=rng,
-        training=Training(),
+        how=Learning(Training()),
         steps=1,
-        flow=None,
-        correction="weights",
-        draws=4,
-        kind="sobol",
-        device="cpu",
         progress=False,
     )
     spread = {
@@ -206,3 +201,11 @@ def test_a_seed_fixes_the_result_on_any_number_of_threads():
         with threadpool_limits(threads):
             found.append(sppe(release, model, rng=np.random.default_rng(1), **TINY).theta)
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "wrong", [dict(members=0), dict(members=20), dict(folds=1, members=1), dict(flow="huge")]
+)
+def test_a_training_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match="folds|flow"):
+        Training(**wrong)

@@ -8,34 +8,28 @@ __all__ = ['SufficientStatistics', 'taken_for_s', 'naive', 'confidential', 'gibb
 # %% ../../nbs/analyst/39_baselines.ipynb #95bd4db0
 import math
 import warnings
-from concurrent.futures import Executor
-from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
-from tqdm import tqdm
 
-from .da_mcmc import GROUP
+from .da_mcmc import GROUP, chains_posterior
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
 from ..model import Model, check_release, query_values
-from ..posterior import MIXED, Posterior, rhat
+from ..posterior import Posterior
 from ..privacy import Query, identity, whole_number
-from ..running import Checkpoint, batch_sizes, check_generator, in_order, seed_state
+from ..running import Call, Running, Working, about_run, batch_sizes, check_generator, in_order
 
 # %% ../../nbs/analyst/39_baselines.ipynb #388b7ac5
 class SufficientStatistics(Protocol):
     """What `gibbs_ss` must know of the confidential model; arrays hold one chain per row.
 
     `naive` and `confidential` need `names` and `update` only.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the parameters.
     """
 
-    names: tuple[str, ...]
+    @property
+    def names(self) -> tuple[str, ...]:
+        "Of the parameters."
 
     def start(self, chains: int, rng: np.random.Generator) -> np.ndarray:
         "Parameters (C, d) to start from."
@@ -57,20 +51,20 @@ def _scales(values: np.ndarray) -> np.ndarray:
     return np.where(mad > 0, mad, 1.0)
 
 # %% ../../nbs/analyst/39_baselines.ipynb #227262a9
-def _values(theta, r, query, model, rng, executor, progress, title) -> np.ndarray:
+def _values(theta, r, query, model, rng, call, title) -> np.ndarray:
     "The query's values (n, r) at theta (n, d), less a smooth sensitivity; NaN where it failed."
     sizes, width = batch_sizes(len(theta)), r + (query.smoothness is not None)
     pieces = zip(np.split(theta, np.cumsum(sizes)[:-1]), rng.spawn(len(sizes)))
     tasks = ((model, query, piece, child, width) for piece, child in pieces)
-    values, look = [], dict(desc=title, unit=" batches", delay=2.0, leave=False)
-    with tqdm(total=len(sizes), disable=not progress, **look) as bar:
-        for new in in_order(executor, query_values, tasks):
+    values = []
+    with call.bar(len(sizes), title, "batches") as bar:
+        for new in in_order(call.executor, query_values, tasks):
             values.append(new)
             bar.update(1)
     return np.concatenate(values)[:, :r]
 
 # %% ../../nbs/analyst/39_baselines.ipynb #227262a9-s1
-def _nearest(s, query, model, draws, simulations, rng, executor, progress, method) -> Posterior:
+def _nearest(s, query, model, draws, simulations, rng, call, method) -> Posterior:
     "The parameters of the simulations whose query values come nearest to s (r,)."
     simulations = 100 * draws if simulations is None else whole_number("simulations", simulations)
     if simulations < draws:
@@ -80,7 +74,7 @@ def _nearest(s, query, model, draws, simulations, rng, executor, progress, metho
         )
     sampler, rest = rng.spawn(2)
     theta = np.asarray(model.prior.sample(simulations, sampler), float)
-    values = _values(theta, s.size, query, model, rest, executor, progress, method)
+    values = _values(theta, s.size, query, model, rest, call, method)
     possible = np.isfinite(values).all(axis=1)
     if possible.sum() < draws:
         raise ValueError(
@@ -108,7 +102,7 @@ def _nearest(s, query, model, draws, simulations, rng, executor, progress, metho
     return Posterior(theta[kept], None, model.prior.names, info)
 
 # %% ../../nbs/analyst/39_baselines.ipynb #b584143f
-def _given(s, query, model, draws, simulations, rng, executor, progress, method) -> Posterior:
+def _given(s, query, model, draws, simulations, rng, call, method) -> Posterior:
     """Draws of the posterior given that the query's value is s (r,).
 
     By the model's own update, or by the nearest simulations.
@@ -116,7 +110,7 @@ def _given(s, query, model, draws, simulations, rng, executor, progress, method)
     draws = whole_number("draws", draws)
     check_generator(rng)
     if not hasattr(model, "update"):
-        return _nearest(s, query, model, draws, simulations, rng, executor, progress, method)
+        return _nearest(s, query, model, draws, simulations, rng, call, method)
     theta = np.asarray(model.update(np.repeat(s[None], draws, axis=0), rng), float)
     if theta.shape != (draws, len(model.names)):
         raise ValueError(
@@ -142,8 +136,7 @@ def naive(
     draws: int,
     rng: np.random.Generator,
     simulations: int | None = None,
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[Working],
 ) -> Posterior:
     """WRONG ON PURPOSE: draws of the posterior that takes the released value for the query's.
 
@@ -162,10 +155,8 @@ def naive(
         The same generator gives the same draws.
     simulations : int, optional
         For rejection ABC: those nearest to s_dp are kept. Default: 100 for each draw.
-    executor : concurrent.futures.Executor, optional
-        Any executor; the result is the same without.
-    progress : bool
-        Whether to show a bar.
+    **running
+        See `dpsbi.running.Working`.
 
     Returns
     -------
@@ -181,8 +172,9 @@ def naive(
     ------
     SPPE paper, section 4.2, "plug-in".
     """
+    call = Call.of(running, naive)
     s, query = taken_for_s(release), release.query
-    return _given(s, query, model, draws, simulations, rng, executor, progress, "naive")
+    return _given(s, query, model, draws, simulations, rng, call, "naive")
 
 # %% ../../nbs/analyst/39_baselines.ipynb #6eee4d4b
 def confidential(
@@ -193,8 +185,7 @@ def confidential(
     rng: np.random.Generator,
     query: Query | None = None,
     simulations: int | None = None,
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[Working],
 ) -> Posterior:
     """NOT PRIVATE: draws of the posterior given the query's confidential value.
 
@@ -215,10 +206,8 @@ def confidential(
         Needed where model simulates data sets. Default: model simulates the query's value itself.
     simulations : int, optional
         As for `naive`.
-    executor : concurrent.futures.Executor, optional
-        Any executor; the result is the same without.
-    progress : bool
-        Whether to show a bar.
+    **running
+        See `dpsbi.running.Working`.
 
     Returns
     -------
@@ -230,13 +219,14 @@ def confidential(
     ValueError
         As `naive`.
     """
+    call = Call.of(running, confidential)
     s = np.array(s, float, ndmin=1)
     if s.ndim != 1 or not np.isfinite(s).all():
         raise ValueError(
             f"s must be a vector of finite numbers, the query's value, not shape {s.shape}"
         )
     query = Query(identity, 1.0) if query is None else query
-    return _given(s, query, model, draws, simulations, rng, executor, progress, "confidential")
+    return _given(s, query, model, draws, simulations, rng, call, "confidential")
 
 # %% ../../nbs/analyst/39_baselines.ipynb #af81d20f
 def _noise_variance(mechanism, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -335,9 +325,7 @@ def gibbs_ss(
     chains: int = 64,
     warmup: int = 500,
     thin: int = 1,
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: Path | str | None = None,
+    **running: Unpack[Running],
 ) -> Posterior:
     """APPROXIMATE draws of the posterior: Gibbs sampling of parameters, statistics and noise
     variances.
@@ -361,12 +349,8 @@ def gibbs_ss(
         Sweeps thrown away in each chain.
     thin : int
         Keep each so-many-th sweep.
-    executor : concurrent.futures.Executor, optional
-        Any executor; the result is the same without.
-    progress : bool
-        Whether to show a bar.
-    checkpoint : path, optional
-        A killed run resumes after the last finished group of 64 chains.
+    **running
+        See `dpsbi.running.Running`.
 
     Returns
     -------
@@ -382,40 +366,20 @@ def gibbs_ss(
     ----------
     Bernstein and Sheldon (2018; 2019, Gibbs-SS).
     """
+    call = Call.of(running, gibbs_ss)
     _refuse(release, draws, chains, warmup, thin)
     sweeps, d = math.ceil(draws / chains) * thin, len(moments_model.names)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin)
-    fingerprint = dict(
-        method="gibbs_ss",
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
-        names=list(moments_model.names),
-        seed=seed_state(rng),
-        **about,
-    )
-    saved = Checkpoint(checkpoint, fingerprint)
+    names = list(moments_model.names)
+    saved = call.saved(about_run("gibbs_ss", rng, release, names=names, **about))
     theta = (saved.load() or dict(theta=np.empty((0, sweeps // thin, d))))["theta"]
     how, children = (sweeps, warmup, thin), rng.spawn(len(sizes))
     tasks = [(release, moments_model, k, *how, child) for k, child in zip(sizes, children)]
     tasks = iter(tasks[math.ceil(len(theta) / GROUP) :])
-    look = dict(desc="Gibbs-SS", unit=" chains", delay=2.0, leave=False)
-    with tqdm(total=chains, initial=len(theta), disable=not progress, **look) as bar:
-        for new in in_order(executor, _group, tasks):
+    with call.bar(chains, "Gibbs-SS", "chains", len(theta)) as bar:
+        for new in in_order(call.executor, _group, tasks):
             theta = np.concatenate([theta, new])
             saved.save(theta=theta)
             bar.update(len(new))
-    return _posterior(theta, moments_model.names, about)
-
-# %% ../../nbs/analyst/39_baselines.ipynb #1faa2112
-def _posterior(theta: np.ndarray, names, about: dict) -> Posterior:
-    "The chains theta (C, m, d) as one Posterior, with R-hat; a warning where they have not mixed."
-    mixed = rhat(theta)
-    if np.nanmax(mixed, initial=0) > MIXED:
-        warnings.warn(
-            f"R-hat is {np.nanmax(mixed):.3f}, above {MIXED}: the chains have not mixed; ask for "
-            "more draws or a longer warmup",
-            stacklevel=3,
-        )
-    info = dict(method="Gibbs-SS", **about, rhat=mixed.tolist())
-    return Posterior(theta.reshape(-1, theta.shape[2]), None, names, info)
+    return chains_posterior(theta, moments_model.names, "Gibbs-SS", about)

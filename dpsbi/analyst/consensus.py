@@ -8,13 +8,11 @@ __all__ = ['STARTS', 'ROUNDS', 'GENERATIONS', 'DEFENSIVE', 'LADDER', 'RUNGS', 'L
 
 # %% ../../nbs/analyst/33_consensus.ipynb #6c66a0cf
 import math
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from scipy import stats
-from tqdm import tqdm
 
 from dpsbi.analyst.proposals import (
     Rounds,
@@ -31,7 +29,7 @@ from ..model import Model, simulate
 from ..posterior import BELIEVED, Posterior, kish, kurtosis, normalise, weighted_mean
 from ..prior import about_prior
 from ..privacy import whole_number
-from ..running import Checkpoint, Journal, check_generator, seed_state, warn
+from ..running import Call, Journal, Running, about_run, check_generator, warn
 
 # %% ../../nbs/analyst/33_consensus.ipynb #7f0b6bcb
 STARTS = 4  # starts that must agree
@@ -56,7 +54,7 @@ class _Budget:
     release: Release
     model: Model
     limit: int
-    executor: Executor | None
+    call: Call
     journal: Journal
     bar: object
     tally: dict
@@ -73,7 +71,7 @@ class _Budget:
     def simulate(self, z, rng) -> np.ndarray:
         "log η (n,) of one simulation at each z (n, free); they must be within the limit."
         theta = self.model.prior.from_unconstrained(z)
-        options = dict(rng=rng, executor=self.executor, progress=False)
+        options = dict(rng=rng, **self.call.silent)
         log_eta = self.journal(lambda: simulate(self.release, self.model, theta, **options)[1])
         self.tally["made"] += len(z)
         self.tally["failed"] += int(np.isneginf(log_eta).sum())
@@ -261,9 +259,7 @@ def consensus(
     rng: np.random.Generator,
     target_ess: float = 2000,
     max_simulations: int = 200_000,
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: Path | str | None = None,
+    **running: Unpack[Running],
 ) -> Posterior:
     """Fresh weighted draws from proposals of several independent searches, exact where these agree.
 
@@ -279,12 +275,8 @@ def consensus(
         Effective draws wanted. At least 400 are made, for a result to be called exact.
     max_simulations : int
         In all, never exceeded.
-    executor : concurrent.futures.Executor, optional
-        Any executor; the result is the same without.
-    progress : bool
-        Whether to show a bar.
-    checkpoint : path, optional
-        A killed run resumes from it to the same result.
+    **running
+        See `dpsbi.running.Running`.
 
     Returns
     -------
@@ -301,25 +293,21 @@ def consensus(
     ValueError
         For bad arguments.
     """
+    call = Call.of(running, consensus)
     max_simulations = whole_number("max_simulations", max_simulations, 100, most=None)
     check_rounds(release, 1, 1, DEFENSIVE)
     check_generator(rng)
-    about = dict(
-        method="consensus",
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
+    about = about_run(
+        "consensus",
+        rng,
+        release,
         prior=about_prior(model.prior),
         target=target_ess,
         limit=max_simulations,
-        seed=seed_state(rng),
     )
-    journal = Journal(Checkpoint(checkpoint, about))
-    with tqdm(
-        total=max_simulations, desc="importance", delay=2.0, disable=not progress, leave=False
-    ) as bar:
-        budget = _Budget(
-            release, model, max_simulations, executor, journal, bar, dict(made=0, failed=0)
-        )
+    journal, tally = Journal(call.saved(about)), dict(made=0, failed=0)
+    with call.bar(max_simulations, "importance", "simulations") as bar:
+        budget = _Budget(release, model, max_simulations, call, journal, bar, tally)
         fresh, starts, reason, explored = _agree(budget, max(target_ess, LEAST), rng)
     return _concluded(budget, fresh, starts, reason, explored)
 

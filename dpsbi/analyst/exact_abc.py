@@ -9,19 +9,17 @@ __all__ = ['exact_abc']
 import math
 import time
 import warnings
-from concurrent.futures import Executor
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 import numpy as np
-from tqdm import tqdm
 
 from ..mechanisms import Release
-from ..model import Model, check_release, mechanism_log_prob, query_values
+from ..model import Model, check_release, mechanism_log_prob, query_values, released_width
 from ..posterior import Posterior
 from ..prior import about_prior
 from ..privacy import whole_number
-from ..running import MAX_BATCH, Checkpoint, in_order, seed_state
+from ..running import MAX_BATCH, Call, Running, about_run, in_order
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225
 def _accept(log_ratio, control, rng):
@@ -30,18 +28,30 @@ def _accept(log_ratio, control, rng):
     return kept, np.maximum(log_ratio[kept], math.log(control))
 
 
-def _batch(model, release, proposal, size, log_bound, control, rng):
+@dataclass(frozen=True)
+class _Target:
+    "What is drawn, and how; the bound is the log of the density's."
+
+    release: Release
+    model: Model
+    proposal: Any
+    draws: int
+    control: float
+    log_bound: float
+
+
+def _batch(target, size, rng):
     "One batch: accepted theta, log weights less the bound, and how many simulations failed."
+    release, model, proposal = target.release, target.model, target.proposal
     theta = np.asarray(proposal.sample(size, rng), float)
-    width = release.s_dp.size + (release.query.smoothness is not None)
-    s = query_values(model, release.query, theta, rng, width)
-    log_ratio = mechanism_log_prob(release, s) - log_bound
+    s = query_values(model, release.query, theta, rng, released_width(release))
+    log_ratio = mechanism_log_prob(release, s) - target.log_bound
     if log_ratio.max(initial=-np.inf) > 1e-9:
         raise ValueError(
             f"the mechanism's density exceeds its own log_prob_max by {log_ratio.max():.3g}; "
             "rejection would be wrong"
         )
-    kept, log_weights = _accept(log_ratio, control, rng)
+    kept, log_weights = _accept(log_ratio, target.control, rng)
     theta = theta[kept]
     if proposal is not model.prior:
         log_weights = log_weights + model.prior.log_prob(theta) - proposal.log_prob(theta)
@@ -56,12 +66,12 @@ def _sizes(draws):
         size = min(2 * size, MAX_BATCH)
 
 
-def _tasks(model, release, proposal, log_bound, control, draws, rng, first):
+def _tasks(target, rng, first):
     "An endless stream of batches; the first ones are skipped when a run is resumed."
-    for index, size in enumerate(_sizes(draws)):
+    for index, size in enumerate(_sizes(target.draws)):
         child = rng.spawn(1)[0]
         if index >= first:
-            yield model, release, proposal, size, log_bound, control, child
+            yield target, size, child
 
 
 def _log_bound(release):
@@ -99,9 +109,7 @@ def exact_abc(
     proposal: Any = None,
     control: float = 1.0,
     max_simulations: int | None = None,
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: Path | str | None = None,
+    **running: Unpack[Running],
 ) -> Posterior:
     """Independent draws from the exact posterior, by rejection with the mechanism's density.
 
@@ -122,12 +130,8 @@ def exact_abc(
         In (0, 1]. Below 1: rejection control, with weights.
     max_simulations : int, optional
         Stop after so many. Default: when, past a million, fewer than one in 10,000 was accepted.
-    executor : concurrent.futures.Executor, optional
-        Any executor; the result is the same without.
-    progress : bool
-        Whether to show a bar.
-    checkpoint : path, optional
-        A killed run resumes from it to the same result.
+    **running
+        See `dpsbi.running.Running`.
 
     Returns
     -------
@@ -144,6 +148,7 @@ def exact_abc(
     ----------
     Gong (2019), Algorithm 1.
     """
+    call = Call.of(running, exact_abc)
     check_release(release)
     draws = whole_number("draws", draws)
     if max_simulations is not None:
@@ -151,55 +156,27 @@ def exact_abc(
     if not 0 < control <= 1:
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior
-    about = dict(
-        method="exact_abc",
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
-        draws=draws,
-        control=control,
-        prior=about_prior(model.prior),
-        seed=seed_state(rng),
-    )
-    theta, log_weights, simulations, failed = _run(
-        Checkpoint(checkpoint, about),
-        model,
-        release,
-        proposal,
-        log_bound,
-        control,
-        draws,
-        max_simulations,
-        rng.spawn(1)[0],
-        executor,
-        progress,
-    )
-    return _posterior(
-        theta, log_weights, simulations, failed, draws, log_bound, control, proposal, model
-    )
+    prior = about_prior(model.prior)
+    about = about_run("exact_abc", rng, release, draws=draws, control=control, prior=prior)
+    target = _Target(release, model, proposal, draws, control, log_bound)
+    found = _run(target, call, call.saved(about), max_simulations, rng.spawn(1)[0])
+    return _posterior(target, *found)
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4b941d36
-def _run(
-    saved, model, release, proposal, log_bound, control, draws, limit, rng, executor, progress
-):
+def _run(target, call, saved, limit, rng):
     "Batches until enough draws are accepted; saves what it has about every ten seconds."
     done = saved.load() or dict(
-        theta=np.empty((0, model.prior.dim)), log_weights=np.empty(0), counts=np.zeros(3, int)
+        theta=np.empty((0, target.model.prior.dim)),
+        log_weights=np.empty(0),
+        counts=np.zeros(3, int),
     )
     theta, log_weights = [done["theta"]], [done["log_weights"]]
     batches, simulations, failed = map(int, done["counts"])
     accepted, last = len(done["theta"]), time.monotonic()
-    tasks = _tasks(model, release, proposal, log_bound, control, draws, rng, batches)
-    stream = in_order(executor, _batch, tasks)
-    with tqdm(
-        total=draws,
-        initial=accepted,
-        desc="exact ABC",
-        unit=" draws",
-        delay=2.0,
-        disable=not progress,
-        leave=False,
-    ) as bar:
-        for size, (new_theta, new_weights, bad) in zip(_skip(_sizes(draws), batches), stream):
+    stream = in_order(call.executor, _batch, _tasks(target, rng, batches))
+    sizes = _skip(_sizes(target.draws), batches)
+    with call.bar(target.draws, "exact ABC", "draws", accepted) as bar:
+        for size, (new_theta, new_weights, bad) in zip(sizes, stream):
             theta.append(new_theta)
             log_weights.append(new_weights)
             batches += 1
@@ -208,7 +185,7 @@ def _run(
             accepted += len(new_theta)
             bar.set_postfix_str(f"{simulations:,} simulations", refresh=False)
             bar.update(len(new_theta))
-            if accepted >= draws or _hopeless(simulations, accepted, limit):
+            if accepted >= target.draws or _hopeless(simulations, accepted, limit):
                 break
             if time.monotonic() - last > 10:
                 theta, log_weights = [np.concatenate(theta)], [np.concatenate(log_weights)]
@@ -236,8 +213,9 @@ def _skip(iterator, count):
     return iterator
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e
-def _posterior(theta, log_weights, simulations, failed, draws, log_bound, control, proposal, model):
+def _posterior(target, theta, log_weights, simulations, failed):
     "The accepted draws as a Posterior, with what is to be said of the run."
+    draws, prior = target.draws, target.model.prior
     if len(theta) == 0:
         not_finite = f"; {failed:,} simulations were not finite" if failed else ""
         raise ValueError(
@@ -263,11 +241,9 @@ def _posterior(theta, log_weights, simulations, failed, draws, log_bound, contro
         simulations=simulations,
         failed=failed,
         acceptance=len(theta) / simulations,
-        control=control,
-        log_evidence=log_bound + math.log(mean_weight) if mean_weight > 0 else -math.inf,
+        control=target.control,
+        log_evidence=target.log_bound + math.log(mean_weight) if mean_weight > 0 else -math.inf,
         complete=len(theta) >= draws,
     )
-    weighted = control < 1 or proposal is not model.prior
-    return Posterior(
-        theta[:draws], log_weights[:draws] if weighted else None, model.prior.names, info
-    )
+    weighted = target.control < 1 or target.proposal is not prior
+    return Posterior(theta[:draws], log_weights[:draws] if weighted else None, prior.names, info)

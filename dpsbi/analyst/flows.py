@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRESETS', 'REACH', 'CURVED', 'Shape', 'as_shape', 'Scaling', 'bent', 'fit_scaling', 'on_one_thread',
-           'ConditionalFlow', 'Fitted', 'negative_log_likelihood', 'fit', 'Ensemble']
+           'ConditionalFlow', 'Fitted', 'negative_log_likelihood', 'Descent', 'fit', 'Ensemble']
 
 # %% ../../nbs/analyst/40_flows.ipynb #0e906328
 import contextlib
@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from ..privacy import read_arrays, write_atomically
+from ..running import progress_bar
 
 # %% ../../nbs/analyst/40_flows.ipynb #flows-torch
 try:
@@ -600,6 +600,29 @@ class _Training:
         self.best = value
         self.kept = {name: v.detach().clone() for name, v in self.average.state_dict().items()}
 
+# %% ../../nbs/analyst/40_flows.ipynb #flows-descent
+@dataclass(frozen=True)
+class Descent:
+    """How a network goes down its loss, by Adam.
+
+    Parameters
+    ----------
+    steps : at most
+    batch : pairs per step
+    learning_rate : step size
+    decay : of the weights
+    patience : stop after so many checks without a better held-out loss (None: never); once,
+        where the first check was the best, go back there instead, with a tenth of the step size
+    every : steps between checks of the held-out loss
+    """
+
+    steps: int = 500
+    batch: int = 256
+    learning_rate: float = 3e-3
+    decay: float = 1e-4
+    patience: int | None = None
+    every: int = 25
+
 # %% ../../nbs/analyst/40_flows.ipynb #341b7832
 def fit(
     draw: Callable,
@@ -610,12 +633,7 @@ def fit(
     start: ConditionalFlow | None = None,
     scaling: Scaling | None = None,
     loss: Callable = negative_log_likelihood,
-    steps: int = 500,
-    batch: int = 256,
-    learning_rate: float = 3e-3,
-    patience: int | None = None,
-    decay: float = 1e-4,
-    every: int = 25,
+    descent: Descent = Descent(),
     device: str = "cpu",
     progress: bool = True,
 ) -> Fitted:
@@ -631,12 +649,7 @@ def fit(
     start : a flow of the same shape whose networks to begin from
     scaling : default, fitted to the first pairs
     loss : function (net, y, u, w) -> a scalar tensor, with net.log_prob(y, u)
-    steps : at most
-    batch : pairs per step
-    learning_rate, decay : step size, and decay of the weights, of Adam
-    patience : stop after so many checks without a better held-out loss (None: never); once,
-        where the first check was the best, go back there instead, with a tenth of the step size
-    every : steps between checks of the held-out loss
+    descent : how it goes down the loss
     device : torch's
     progress : whether to show a bar
 
@@ -654,19 +667,18 @@ def fit(
         net.load_state_dict({name: torch.as_tensor(value) for name, value in start.weights.items()})
     held_out = _unpack(held_out, scaling, device)
     # waking threads costs more than these small networks
-    threads = 1 if device.type == "cpu" and batch <= 1024 else torch.get_num_threads()
-    with (
-        _threads(threads),
-        tqdm(total=steps, desc="training", delay=2.0, disable=not progress, leave=False) as bar,
-    ):
-        run = _Training(net.to(device), loss, learning_rate, decay, steps)
-        batches = _minibatches(draw, scaling, batch, device, rng)
-        trace, failures = _trained(run, batches, held_out, every, patience, bar)
+    threads = 1 if device.type == "cpu" and descent.batch <= 1024 else torch.get_num_threads()
+    bar = progress_bar(descent.steps, "training", "steps", progress=progress)
+    with _threads(threads), bar:
+        rates = descent.learning_rate, descent.decay
+        run = _Training(net.to(device), loss, *rates, descent.steps)
+        batches = _minibatches(draw, scaling, descent.batch, device, rng)
+        trace, failures = _trained(run, batches, held_out, descent, bar)
     weights = {name: value.cpu().numpy() for name, value in run.kept.items()}
     return Fitted(ConditionalFlow(shape, scaling, weights), *np.array(trace).T, failures)
 
 # %% ../../nbs/analyst/40_flows.ipynb #642f1443
-def _trained(run: _Training, batches, held_out, every, patience, bar) -> tuple[list, int]:
+def _trained(run: _Training, batches, held_out, descent: Descent, bar) -> tuple[list, int]:
     "The losses (step, training, held out) of a whole run, and how often it diverged."
     trace, failures, stale, gentle = [], 0, 0, False
     try:
@@ -679,7 +691,7 @@ def _trained(run: _Training, batches, held_out, every, patience, bar) -> tuple[l
     while run.done < run.steps:
         try:
             training = run.step(next(batches))
-            if run.done % every == 0 or run.done == run.steps:
+            if run.done % descent.every == 0 or run.done == run.steps:
                 best, value = run.best, run.check(held_out)
                 trace.append((run.done, training, value))
                 stale = 0 if value < best else stale + 1
@@ -693,7 +705,7 @@ def _trained(run: _Training, batches, held_out, every, patience, bar) -> tuple[l
                     "in the pairs, or give a lower learning_rate"
                 ) from None
             run.restart(run.rate / 2)
-        if patience is not None and stale >= patience:
+        if descent.patience is not None and stale >= descent.patience:
             if gentle or np.argmin([value for *_, value in trace]) > 1:
                 break
             run.restart(run.rate / 10)

@@ -6,19 +6,16 @@
 __all__ = ['importance']
 
 # %% ../../nbs/analyst/32_importance.ipynb #71bdef60
-from concurrent.futures import Executor
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-from tqdm import tqdm
 
 from .proposals import Rounds, check_rounds, draws_worth, evidence, no_weight
 from ..mechanisms import Release
 from ..model import Model, simulate
 from ..posterior import Posterior
 from ..prior import about_prior, about_proposal
-from ..running import Checkpoint, seed_state, warn
+from ..running import Call, Running, about_run, warn
 
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d
 def importance(
@@ -31,9 +28,7 @@ def importance(
     proposal: Any = None,
     target_ess: float | None = None,
     defensive: float = 0.1,
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: Path | str | None = None,
+    **running: Unpack[Running],
 ) -> Posterior:
     """Weighted draws from the exact posterior by adaptive importance sampling (AMIS).
 
@@ -59,12 +54,8 @@ def importance(
         Stop after the round that reaches this effective sample size.
     defensive : float
         Share of each round drawn from the prior, in [0, 1).
-    executor : concurrent.futures.Executor, optional
-        Any executor; the result is the same without.
-    progress : bool
-        Whether to show a bar.
-    checkpoint : path, optional
-        A killed run resumes from its last round to the same result.
+    **running
+        See `dpsbi.running.Running`.
 
     Returns
     -------
@@ -81,24 +72,22 @@ def importance(
     ----------
     Gong (2019), eq. (10). Cornuet, Marin, Mira and Robert (2012).
     """
+    call = Call.of(running, importance)
     check_rounds(release, rounds, simulations, defensive)
-    about = dict(
-        method="importance",
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
+    about = about_run(
+        "importance",
+        rng,
+        release,
         defensive=defensive,
         prior=about_prior(model.prior),
         proposal=about_proposal(proposal),
         simulations=simulations,
-        seed=seed_state(rng),
     )
-    saved = Checkpoint(checkpoint, about)
+    saved = call.saved(about)
     recorded = saved.load() or dict(z=[], log_eta=[])
     run = Rounds(model.prior, proposal or model.prior, defensive)
     history = dict(power=[], ess=[], components=[])
-    with tqdm(
-        total=rounds * simulations, desc="importance", delay=2.0, disable=not progress, leave=False
-    ) as bar:
+    with call.bar(rounds * simulations, "importance", "simulations") as bar:
         for r, child in enumerate(rng.spawn(rounds)):
             history["power"].append(run.adapt(child))
             history["components"].append(len(getattr(run.proposals[-1], "weights", [0])))
@@ -107,8 +96,7 @@ def importance(
                 z, log_eta = recorded["z"][r], recorded["log_eta"][r]
             else:
                 theta = model.prior.from_unconstrained(z)
-                how = dict(rng=child, executor=executor, progress=False)
-                _, log_eta = simulate(release, model, theta, **how)
+                _, log_eta = simulate(release, model, theta, rng=child, **call.silent)
             run.add(z, log_eta)
             shape = (r + 1, simulations)
             saved.save(z=run.z.reshape(*shape, -1), log_eta=run.log_eta.reshape(shape))

@@ -9,9 +9,9 @@ __all__ = ['ROUNDS', 'FIRST', 'USEFUL', 'CHAINS', 'FILTERS', 'MOST_REFINED', 'PR
 # %% ../../nbs/analyst/49_infer.ipynb #2735e768
 import math
 import warnings
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from scipy import stats
@@ -26,7 +26,7 @@ from ..mechanisms import Release
 from ..model import Model, check_release, ignores_rng
 from ..posterior import BELIEVED, MIXED, Posterior
 from ..privacy import whole_number
-from ..running import check_generator, warn
+from ..running import Call, NeuralRunning, check_generator, warn
 
 # %% ../../nbs/analyst/49_infer.ipynb #8ec799ce
 ROUNDS, FIRST = 10, 10_000  # the neural attempt: the budget of the SPPE/SPLE paper
@@ -193,10 +193,7 @@ def infer(
     target_ess: float = 2000,
     max_simulations: int = 200_000,
     neural: dict | None = None,
-    device: str = "cpu",
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: Path | str | None = None,
+    **running: Unpack[NeuralRunning],
 ) -> Posterior:
     """The posterior of the parameters given a release, by the cheapest engine that delivers.
 
@@ -212,11 +209,7 @@ def infer(
     max_simulations : of the simulator, in all, never exceeded; a path of a `StateSpace` and a data
         set of `LatentRecords` count as one each
     neural : more arguments of `sppe` (or, without a density, of `amortise`), should it be needed
-    device : of that network
-    executor : any concurrent.futures.Executor; the result is the same without
-    progress : whether to show a bar
-    checkpoint : a path; each stage keeps a file beside it, and a killed run resumes to the same
-        result
+    **running : see `dpsbi.running.NeuralRunning`
 
     Returns
     -------
@@ -229,14 +222,15 @@ def infer(
     ValueError
         For bad arguments, and where no engine finds anything.
     """
+    call = Call.of(running, infer)
     check_release(release), check_generator(rng)
     fewest = FILTERS * FEWEST if hasattr(model, "step") else 1000
     limit = whole_number("max_simulations", max_simulations, fewest, most=None)
     if not 0 < target_ess < math.inf:
         raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
-    running = dict(executor=executor, progress=progress)
-    network = dict(device=device) | (neural or {})
-    task = _Task(release, model, target_ess, limit, checkpoint, running, network, [])
+    within = dict(executor=call.executor, progress=call.progress)
+    network = dict(device=call.device) | (neural or {})
+    task = _Task(release, model, target_ess, limit, call.checkpoint, within, network, [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below, all together
         found, reason = _engine(model)(task, rng.spawn(1)[0])

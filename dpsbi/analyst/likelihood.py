@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special
 
-from .flows import ConditionalFlow, Shape, fit
-from .pairs import Simulations, log_prior
-from .training import Training
+from .flows import ConditionalFlow, fit
+from .pairs import Simulations
+from .proposals import log_prior
+from .training import Learning, Training
 from ..mechanisms import BinomialResponse, DiscreteLaplace, Release
 from ..posterior import kish, systematic
 from ..prior import Prior
@@ -396,13 +397,9 @@ def fit_likelihood(
     *,
     rng: np.random.Generator,
     how: Fit = Fit(),
-    training: Training = Training(),
+    learning: Learning = Learning(Training(), draws=8),
     steps: int = 300,
     members: int = 1,
-    flow: str | Shape = "fast",
-    draws: int = 8,
-    kind: str = "sobol",
-    device: str = "cpu",
     progress: bool = True,
 ) -> Likelihood:
     """A Likelihood from all simulations that lie inside the region.
@@ -414,16 +411,14 @@ def fit_likelihood(
     region : where to learn
     rng : the same gives the same likelihood, bit for bit on one machine
     how : kernel and first layer
-    training, steps : how to train; steps of this fit, 0: the first layer alone
+    learning : what all fits of the run have in common
+    steps : of this fit; 0: the first layer alone
     members : of the ensemble
-    flow : "fast", "paper", or a flows.Shape
-    draws, kind : nested noise draws, as in `rqmc.noise_draws`
-    device : torch's
     progress : whether to show a bar
     """
-    inside = region.inside(z)
+    inside, training = region.inside(z), learning.training
     z, s, mechanism = z[inside], s[inside], release.mechanism
-    u = region.units(z)
+    u, draws, kind = region.units(z), learning.draws, training.noise
 
     def noise():
         return continuous_noise(mechanism, s, draws, rng, kind)
@@ -437,12 +432,9 @@ def fit_likelihood(
     else:
         log_mean = np.zeros(polynomial(u[:1], degree).shape[1])
     options = dict(
-        flow=flow,
-        steps=steps,
-        batch=training.batch,
-        learning_rate=training.learning_rate,
-        patience=training.patience,
-        device=device,
+        flow=training.shape,
+        descent=training.descent(steps),
+        device=learning.device,
         progress=progress,
     )
 
@@ -464,7 +456,7 @@ def _member(
     if how.layer:
         x, u = pool(~out, rng, 2 * how.pairs)
         layer = Triangular.fit(x, u, simulations=int((~out).sum()))
-    if options["steps"] == 0:
+    if options["descent"].steps == 0:
         return layer, None
 
     def through(x, u):

@@ -8,9 +8,8 @@ __all__ = ['pool', 'recycle', 'refine']
 # %% ../../nbs/analyst/47_refine.ipynb #80c2514b
 import math
 import warnings
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from scipy import special
@@ -24,7 +23,7 @@ from ..model import Model, check_release
 from ..posterior import Posterior
 from ..prior import Prior
 from ..privacy import whole_number
-from ..running import check_generator, warn
+from ..running import Call, Running, check_generator, warn
 
 # %% ../../nbs/analyst/47_refine.ipynb #ff88cd67
 @dataclass(frozen=True)
@@ -126,9 +125,7 @@ def refine(
     target_ess: float | None = None,
     defensive: float = 0.1,
     recycling: bool = True,
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: str | Path | None = None,
+    **running: Unpack[Running],
 ) -> Posterior:
     """The exact posterior, by importance weights, from an approximate one that is the proposal.
 
@@ -146,9 +143,7 @@ def refine(
     defensive : share of them drawn from the prior, in [0, 1); a filter has its own
     recycling : whether the posterior's own simulations count; without them, all draws are fresh
         from a proposal that has not seen them, and errors are those of plain importance sampling
-    executor : any concurrent.futures.Executor; the result is the same without
-    progress : whether to show bars
-    checkpoint : a path, as for `importance` and `pseudo_marginal`
+    **running : see `dpsbi.running.Running`
 
     Returns
     -------
@@ -163,26 +158,25 @@ def refine(
     Warns when k exceeds 0.7: then the weights rest on a few simulations, and the result is not
     to be trusted; and when it is worth less than target_ess.
     """
+    Call.of(running, refine)  # refuses what is none of them
     check_release(release), check_generator(rng)
     simulations = whole_number("simulations", simulations, 0)
     _check(posterior, release, model, target_ess)
-    options = dict(executor=executor, progress=progress, checkpoint=checkpoint)
     if hasattr(model, "step"):
         if simulations:
             raise ValueError(
                 "a StateSpace is filtered, not simulated: "
                 "say how many effective draws you want (target_ess) instead of simulations"
             )
-        return _filtered(posterior, release, model, math.ceil(target_ess or 1000), rng, options)
+        return _filtered(posterior, release, model, math.ceil(target_ess or 1000), rng, running)
     if target_ess is not None and not simulations:
         raise ValueError(
             "target_ess needs to know how many simulations may be made for it: "
             "refine(..., target_ess=..., simulations=10_000)"
         )
     recycled = recycle(posterior, model.prior) if recycling else None
-    return _weighted(
-        posterior, recycled, release, model, simulations, target_ess, defensive, rng, options
-    )
+    wanted = _Wanted(simulations, target_ess, defensive)
+    return _weighted(posterior, recycled, release, model, wanted, rng, running)
 
 # %% ../../nbs/analyst/47_refine.ipynb #f036ba92
 def _check(posterior, release, model, target_ess) -> None:
@@ -201,11 +195,18 @@ def _check(posterior, release, model, target_ess) -> None:
         )
 
 # %% ../../nbs/analyst/47_refine.ipynb #5efaac98
-def _weighted(
-    posterior, recycled, release, model, simulations, target_ess, defensive, rng, options
-) -> Posterior:
+@dataclass(frozen=True)
+class _Wanted:
+    "Fresh draws: how many simulations, for how many effective draws, with what share of the prior."
+
+    simulations: int
+    target_ess: float | None
+    defensive: float
+
+
+def _weighted(posterior, recycled, release, model, wanted, rng, running) -> Posterior:
     "By the mechanism's density: what is recycled and what is fresh, pooled."
-    fresh = None
+    fresh, simulations, target_ess = None, wanted.simulations, wanted.target_ess
     have = recycled.ess if recycled else 0.0
     if simulations and (target_ess is None or have < target_ess):
         proposal = _as_proposal(posterior, release, model.prior, rng.spawn(1)[0])
@@ -220,9 +221,9 @@ def _weighted(
                 rounds=rounds,
                 simulations=simulations // rounds,
                 proposal=proposal,
-                defensive=defensive,
+                defensive=wanted.defensive,
                 target_ess=None if target_ess is None else target_ess - have,
-                **options,
+                **running,
             )
     parts = [part for part in (recycled, fresh) if part is not None]
     if not parts:
@@ -249,7 +250,7 @@ def _weighted(
     return _judged(pool(parts, info), target_ess)
 
 # %% ../../nbs/analyst/47_refine.ipynb #b8816d5d
-def _filtered(posterior, release, model, target_ess, rng, options) -> Posterior:
+def _filtered(posterior, release, model, target_ess, rng, running) -> Posterior:
     """By a particle filter's estimates of the likelihood.
 
     The search for the posterior begins at the one given.
@@ -258,7 +259,7 @@ def _filtered(posterior, release, model, target_ess, rng, options) -> Posterior:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below
         found = pseudo_marginal(
-            release, model, draws=target_ess, rng=rng, proposal=proposal, **options
+            release, model, draws=target_ess, rng=rng, proposal=proposal, **running
         )
     info = dict(
         method="refined",

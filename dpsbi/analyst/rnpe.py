@@ -8,24 +8,24 @@ __all__ = ['WALKERS', 'Support', 'fit_support', 'SpikeSlab', 'denoise', 'Denoise
 # %% ../../nbs/analyst/48_rnpe.ipynb #4777710f
 import math
 import warnings
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Unpack
 
 import numpy as np
 from scipy import linalg, stats
 
 from .baselines import taken_for_s
 from .estimator import Estimator, simulate_query, usable
-from .flows import Ensemble, Shape, as_shape, fit
-from .pairs import Simulations, log_prior
+from .flows import ConditionalFlow, Ensemble, fit
+from .pairs import Simulations
+from .proposals import log_prior
 from .training import Training
 from ..mechanisms import Release
-from ..model import Model, check_release
+from ..model import Model, check_release, released_width
 from ..posterior import Posterior, kish
-from ..prior import Prior
+from ..prior import Prior, about_prior
 from ..privacy import Query, whole_number
-from ..running import check_generator
+from ..running import Call, Checkpoint, NeuralRunning, about_run, check_generator
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #0e70e7bb
 @dataclass(frozen=True, eq=False)
@@ -123,30 +123,31 @@ class SpikeSlab:
         return np.exp(slab - np.logaddexp(spike, slab))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #c14705f8
-def _simulate(
-    query: Query, model: Model, simulations: int, dim, rng, executor, progress
-) -> Simulations:
+def _simulate(query, model, simulations, dim, rng, call: Call, saved: Checkpoint) -> Simulations:
     "Draws of the prior with their query values, and no noise."
     theta = model.prior.sample(simulations, rng)
-    s = simulate_query(query, model, theta, rng, executor, progress, dim=dim)
+    s = simulate_query(query, model, theta, rng, call, saved, dim)
     z = model.prior.to_unconstrained(theta)
     log_p = log_prior(model.prior, z)
     sims = usable(Simulations(z, s, log_p, log_p, np.zeros(simulations)))
     return sims.take(~np.isnan(sims.s).any(axis=1))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #a8db2d8c
+def _restored(kept: dict, name: str) -> ConditionalFlow | None:
+    "The flow of this name among the arrays of a checkpoint; None if it is not among them."
+    part = {n.removeprefix(name): value for n, value in kept.items() if n.startswith(name)}
+    return ConditionalFlow.from_arrays(part) if part else None
+
+
 def _train(
-    sims: Simulations, support: Support, rng, training: Training, flow, device, progress
+    sims: Simulations, support: Support, training: Training, rng, call: Call, saved: Checkpoint
 ) -> tuple[Ensemble, Ensemble]:
-    "q(z | v) and p(v), an ensemble each."
+    "q(z | v) and p(v), an ensemble each; the checkpoint keeps each network that is trained."
     how = dict(
-        flow=flow,
-        steps=training.final_steps,
-        batch=training.batch,
-        learning_rate=training.learning_rate,
-        patience=training.patience,
-        device=device,
-        progress=progress,
+        flow=training.shape,
+        descent=training.descent(training.final_steps),
+        device=call.device,
+        progress=call.progress,
     )
 
     def given(rows):
@@ -155,11 +156,15 @@ def _train(
     def marginal(rows):
         return lambda g: (support.jitter(sims.s[rows], g), np.zeros((rows.sum(), 1)))
 
-    found = [[], []]
+    found, kept = [[], []], dict(saved.load() or {})
     for k, child in enumerate(rng.spawn(training.members)):
         out = np.arange(len(sims)) % training.folds == k
-        for flows, pairs, g in zip(found, (given, marginal), child.spawn(2)):
-            flows.append(fit(pairs(~out), pairs(out)(g), rng=g, **how).flow)
+        for which, (pairs, g) in enumerate(zip((given, marginal), child.spawn(2))):
+            name = f"flow{which}.{k}."
+            flow = _restored(kept, name) or fit(pairs(~out), pairs(out)(g), rng=g, **how).flow
+            kept |= {name + part: value for part, value in flow.arrays().items()}
+            saved.save(**kept)
+            found[which].append(flow)
     return Ensemble(tuple(found[0])), Ensemble(tuple(found[1]))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #830e9d6d
@@ -339,12 +344,9 @@ def noise_free(
     *,
     rng: np.random.Generator,
     simulations: int = 10_000,
-    flow: str | Shape = "fast",
     training: Training = Training(),
-    device: str = "cpu",
-    executor: Executor | None = None,
-    progress: bool = True,
     dim: int | None = None,
+    **running: Unpack[NeuralRunning],
 ) -> NoiseFree:
     """Fit q(θ | s) and p(s) to simulations without noise, once for all releases of a query.
 
@@ -354,22 +356,33 @@ def noise_free(
     ----------
     query : with its step where values lie on a grid
     model : prior and simulator
-    rng, simulations, flow, training, device, executor, progress : as in `rnpe`
+    rng : the same gives the same networks, bit for bit on one machine
+    simulations : from the prior, without noise
+    training : final_steps and members for each of the two ensembles, and which flow
     dim : the width that the query's values should have, if known
+    **running : see `dpsbi.running.NeuralRunning`
 
     Raises
     ------
     ValueError : as `rnpe`
     """
+    call = Call.of(running, noise_free)
+    about = about_run("noise_free", rng, **_settings(query, model, simulations, training))
+    return _learnt(query, model, simulations, training, dim, rng, call, call.saved(about))
+
+
+def _settings(query, model, simulations, training) -> dict:
+    "What the networks depend on, in plain values; ValueError for too few simulations."
     whole_number("simulations", simulations, 500)
-    if not 1 <= training.members <= training.folds or training.folds < 2:
-        raise ValueError(
-            "training needs at least two folds and between 1 and folds members, "
-            f"not {training.folds} and {training.members}"
-        )
-    sims = _simulate(query, model, simulations, dim, rng, executor, progress)
+    learnt = dict(step=query.step, prior=about_prior(model.prior))
+    return learnt | dict(simulations=simulations, training=asdict(training))
+
+
+def _learnt(query, model, simulations, training, dim, rng, call, saved) -> NoiseFree:
+    "The networks, trained or taken from the checkpoint."
+    sims = _simulate(query, model, simulations, dim, rng, call, saved)
     support = fit_support(sims.s, query.step or 0.0)
-    given, marginal = _train(sims, support, rng, training, as_shape(flow), device, progress)
+    given, marginal = _train(sims, support, training, rng, call, saved)
     return NoiseFree(model.prior, support, given, marginal, sims.s)
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #be6ac7fb
@@ -381,13 +394,10 @@ def rnpe(
     simulations: int = 10_000,
     draws: int = 10_000,
     error: Any = "mechanism",
-    flow: str | Shape = "fast",
     training: Training = Training(),
     warmup: int = 300,
     thin: int = 10,
-    device: str = "cpu",
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[NeuralRunning],
 ) -> DenoisedPosterior:
     """The posterior given a release, by denoising it first (RNPE).
 
@@ -402,12 +412,10 @@ def rnpe(
     draws : of the result
     error : "mechanism", its own density; "spike_slab", the authors' default, which does not know
         the noise; or an object with log_prob(y, s (n, w))
-    flow : "fast", "paper", or a flows.Shape
-    training : final_steps and members for each of the two ensembles
-    warmup, thin : steps of the walkers before the first draw, and from one to the next
-    device : torch's
-    executor : any concurrent.futures.Executor; the result is the same without
-    progress : whether to show bars
+    training : final_steps and members for each of the two ensembles, and which flow
+    warmup : steps of the walkers before the first draw
+    thin : steps from one draw to the next
+    **running : see `dpsbi.running.NeuralRunning`
 
     Returns
     -------
@@ -422,23 +430,14 @@ def rnpe(
 
     Source: Ward et al. (2022), Algorithm 1.
     """
+    call = Call.of(running, rnpe)
     check_release(release), check_generator(rng)
     draws = whole_number("draws", draws)
     _error(error, release, np.ones((2, release.s_dp.size)))  # before any simulation
+    query, width = release.query, released_width(release)
+    about = about_run("rnpe", rng, release, **_settings(query, model, simulations, training))
     learn, answer = rng.spawn(2)
-    width = release.s_dp.size + (release.query.smoothness is not None)
-    found = noise_free(
-        release.query,
-        model,
-        rng=learn,
-        simulations=simulations,
-        flow=flow,
-        training=training,
-        device=device,
-        executor=executor,
-        progress=progress,
-        dim=width,
-    )
+    found = _learnt(query, model, simulations, training, width, learn, call, call.saved(about))
     posterior = found.posterior(
         release, rng=answer, error=error, draws=draws, warmup=warmup, thin=thin
     )

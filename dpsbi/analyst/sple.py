@@ -8,16 +8,14 @@ __all__ = ['INFLATE', 'Proposal', 'sple', 'LikelihoodPosterior']
 # %% ../../nbs/analyst/46_sple.ipynb #7d605c13
 import math
 import warnings
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from scipy import optimize, special
-from tqdm import tqdm
 
-from .estimator import NeuralPosterior, simulate_query, usable
-from .flows import Shape, as_shape, on_one_thread
+from .estimator import NeuralPosterior, check_fit, check_share, simulate_query, usable
+from .flows import on_one_thread
 from dpsbi.analyst.likelihood import (
     FITS,
     Fit,
@@ -33,13 +31,12 @@ from dpsbi.analyst.likelihood import (
 from .pairs import Simulations
 from .proposals import StudentMixture, fit_proposal, no_weight
 from .sppe import NeuralRounds
-from .training import Training, exact_weights
+from .training import Learning, Training, exact_weights
 from ..mechanisms import Release
 from ..model import Model, check_release, simulate
 from ..posterior import MIXED, kish, rhat
 from ..prior import about_prior
-from ..privacy import whole_number
-from ..running import Checkpoint, seed_state, warn
+from ..running import Call, NeuralRunning, about_run, warn
 
 # %% ../../nbs/analyst/46_sple.ipynb #f619960e
 INFLATE = 1.5  # of the mixture's width: simulations are needed around the posterior
@@ -110,16 +107,11 @@ def sple(
     rounds: int = 10,
     simulations: int = 1000,
     noise_draws: int = 8,
-    noise: str = "sobol",
-    flow: str | Shape = "fast",
     form: str | Fit = "local",
     training: Training = Training(steps=0, final_steps=200, members=2),
     defensive: float = 0.1,
     draws: int = 10_000,
-    device: str = "cpu",
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: str | Path | None = None,
+    **running: Unpack[NeuralRunning],
 ) -> "LikelihoodPosterior":
     """A neural likelihood of a privatised query, by rounds that move to the release (SPLE).
 
@@ -134,16 +126,12 @@ def sple(
     rng : the same gives the same result, bit for bit on one machine
     rounds : of simulation
     simulations : in each round
-    noise_draws, noise : of each simulation in each pool, as in `rqmc.noise_draws`
-    flow : "fast", "paper", or a flows.Shape
+    noise_draws : of each simulation in each pool, as in `rqmc.noise_draws`
     form : "local", "paper" (no tilt, no regression layer), or a Fit
     training : as in `sppe`; steps=0 uses the regression layer alone between rounds
     defensive : share of each round from the prior
     draws : of the result
-    device : torch's
-    executor : any concurrent.futures.Executor; the result is the same without
-    progress : whether to show bars
-    checkpoint : a path; a killed run resumes from its last round to the same result
+    **running : see `dpsbi.running.NeuralRunning`
 
     Returns
     -------
@@ -157,58 +145,48 @@ def sple(
 
     Source: SPPE/SPLE, Algorithm 2.
     """
+    call = Call.of(running, sple)
     check_release(release)
-    how, shape = _check(rounds, simulations, noise_draws, form, defensive, draws, training, flow)
-    seed = seed_state(rng)  # before anything is spawned: a run may be given more rounds later
-    run, children = _Likelihoods(model.prior, simulations, defensive), rng.spawn(rounds + 1)
-    about = dict(
-        method="sple",
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
+    check_fit(simulations, noise_draws, 200, rounds=rounds, draws=draws)
+    check_share(defensive)
+    if not isinstance(form, Fit) and form not in FITS:
+        raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
+    form = form if isinstance(form, Fit) else FITS[form]
+    run = _Likelihoods(model.prior, simulations, defensive)
+    about = about_run(  # before anything is spawned: a run may be given more rounds later
+        "sple",
+        rng,
+        release,
         prior=about_prior(model.prior),
         simulations=simulations,
-        noise=[noise_draws, noise],
-        flow=asdict(shape),
-        form=asdict(how),
+        noise_draws=noise_draws,
+        form=asdict(form),
         training=asdict(training),
         defensive=defensive,
-        seed=seed,
     )
-    saved = Checkpoint(checkpoint, about)
+    saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
-    options = dict(
-        how=how, training=training, flow=shape, draws=noise_draws, kind=noise, device=device
-    )
-    with tqdm(
-        total=rounds * simulations,
-        initial=len(run.z) * simulations,
-        desc="sple",
-        delay=2.0,
-        disable=not progress,
-        leave=False,
-    ) as bar:
-        for child in children[len(run.z) : rounds]:
-            if run.z:
-                run.proposals.append(_next_proposal(release, run, child, options))
-            z = run.propose(child)
-            s, log_eta = _simulate(release, model, z, child, executor)
-            run.z.append(z)
-            run.s.append(s)
-            run.log_eta.append(log_eta)
-            saved.save(**run.arrays())
-            bar.update(simulations)
-    return _finish(release, run, children[rounds], draws, options, progress)
+    options = dict(how=form, learning=Learning(training, noise_draws, call.device))
+
+    def propose(child):
+        return _next_proposal(release, run, child, options)
+
+    def simulated(z, child):
+        return _simulate(release, model, z, child, call)
+
+    run.follow(children, propose, simulated, call, saved)
+    return _finish(release, run, last, draws, options, call.progress)
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-0
-def _simulate(release, model, z, rng, executor) -> tuple[np.ndarray, np.ndarray]:
+def _simulate(release, model, z, rng, call) -> tuple[np.ndarray, np.ndarray]:
     """Query values (n, w) and log η (n,) at z.
 
     Without a density of the mechanism log η is -inf: those simulations have no exact weight.
     """
     theta = model.prior.from_unconstrained(z)
     if hasattr(release.mechanism, "log_prob"):
-        return simulate(release, model, theta, rng=rng, executor=executor, progress=False)
-    s = simulate_query(release.query, model, theta, rng, executor, False)
+        return simulate(release, model, theta, rng=rng, **call.silent)
+    s = simulate_query(release.query, model, theta, rng, Call(**call.silent))
     return s, np.full(len(theta), -np.inf)
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-1
@@ -238,35 +216,12 @@ def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
 @on_one_thread
 def _next_proposal(release, run: NeuralRounds, rng, options) -> Proposal:
     "A mixture around a short chain of the likelihood so far."
-    steps = options["training"].steps
+    steps = options["learning"].training.steps
     if not options["how"].layer:
         steps = max(60, steps)
     likelihood, z = _fit(release, run, rng, options, steps=steps, progress=False)
     chains = sample_chains(likelihood, 1000, 100, 5, 30, rng)
     return _propose(chains.reshape(-1, z.shape[1]), rng)
-
-# %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-3
-def _check(
-    rounds, simulations, noise_draws, form, defensive, draws, training, flow
-) -> tuple[Fit, Shape]:
-    "The Fit and the Shape; ValueError where an argument makes no sense."
-    for name, value, least in (
-        ("rounds", rounds, 1),
-        ("simulations", simulations, 200),
-        ("noise_draws", noise_draws, 1),
-        ("draws", draws, 1),
-    ):
-        whole_number(name, value, least)
-    if not isinstance(form, Fit) and form not in FITS:
-        raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
-    if not 0 <= defensive < 1:
-        raise ValueError(f"defensive must lie in [0, 1), not {defensive}")
-    if not 1 <= training.members <= training.folds or training.folds < 2:
-        raise ValueError(
-            "training needs at least two folds and between 1 and folds members, "
-            f"not {training.folds} and {training.members}"
-        )
-    return form if isinstance(form, Fit) else FITS[form], as_shape(flow)
 
 # %% ../../nbs/analyst/46_sple.ipynb #3e8e73c9
 @dataclass(frozen=True, eq=False, repr=False)
@@ -350,7 +305,8 @@ def _mixed(chains) -> tuple[np.ndarray, list[float]]:
 @on_one_thread
 def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     "The final ensemble, its draws and its evidence."
-    training, prior = options["training"], run.prior
+    learning, prior = options["learning"], run.prior
+    training = learning.training
     how = dict(steps=training.final_steps, members=training.members, progress=progress)
     likelihood, z = _fit(release, run, rng, options, **how)
     walkers = min(200, max(20 * z.shape[1], draws // 20 // 2 * 2))
@@ -364,11 +320,11 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
         method="sple",
         rounds=len(run.z),
         simulations=len(sims),
-        noise_draws=options["draws"],
+        noise_draws=learning.draws,
         form=asdict(options["how"]),
         failed=int(np.isnan(sims.s).any(axis=1).sum()),
         members=training.members,
-        flow=asdict(options["flow"]),
+        flow=asdict(training.shape),
         kernel_power=float(likelihood.kernel.power),
         inside=int(likelihood.region.inside(z).sum()),
         rhat=mixed.tolist(),

@@ -7,23 +7,30 @@ __all__ = ['Proposal', 'truncated', 'NeuralRounds', 'sppe']
 
 # %% ../../nbs/analyst/44_sppe.ipynb #4fe76e52
 import math
-from concurrent.futures import Executor
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from scipy import special
-from tqdm import tqdm
 
-from .estimator import Estimator, NeuralPosterior, check_fit, usable
-from .flows import ConditionalFlow, Ensemble, Shape, on_one_thread
-from .pairs import Simulations, log_prior, temper
-from .training import ENOUGH, Training, exact_weights, train
+from dpsbi.analyst.estimator import (
+    CORRECTIONS,
+    Estimator,
+    NeuralPosterior,
+    check_fit,
+    check_share,
+    usable,
+)
+from .flows import ConditionalFlow, Ensemble, on_one_thread
+from .pairs import Simulations, temper
+from .proposals import log_prior
+from .training import ENOUGH, Learning, Training, exact_weights, train, train_ensemble
 from ..mechanisms import Release
 from ..model import Model, check_release, simulate
 from ..posterior import kish
 from ..prior import Prior, about_prior
-from ..running import Checkpoint, seed_state
+from ..running import Call, Checkpoint, NeuralRunning, about_run
 
 # %% ../../nbs/analyst/44_sppe.ipynb #fb009a02
 @dataclass(frozen=True, eq=False)
@@ -132,6 +139,37 @@ class NeuralRounds:
             return z
         return np.concatenate([z, self.proposals[-1].sample(self.size - safe, rng)])
 
+    def follow(
+        self,
+        children: list[np.random.Generator],
+        propose: Callable,
+        simulate: Callable,
+        call: Call,
+        saved: Checkpoint,
+    ) -> None:
+        """All rounds that are not yet made; each is saved.
+
+        Parameters
+        ----------
+        children : the generator of each round
+        propose : function of rng; the proposal of any round but the first
+        simulate : function of z (size, free) and rng; the query's values, and log η
+        call : whether to show a bar
+        saved : the checkpoint
+        """
+        done, total = len(self.z), len(children) * self.size
+        with call.bar(total, "rounds", "simulations", done * self.size) as bar:
+            for rng in children[done:]:
+                if self.z:
+                    self.proposals.append(propose(rng))
+                z = self.propose(rng)
+                s, log_eta = simulate(z, rng)
+                self.z.append(z)
+                self.s.append(s)
+                self.log_eta.append(log_eta)
+                saved.save(**self.arrays())
+                bar.update(self.size)
+
     def _safe(self, r):
         "How many of round r come from the prior."
         return self.size if r == 0 else math.ceil(self.defensive * self.size)
@@ -186,16 +224,11 @@ def sppe(
     rounds: int = 10,
     simulations: int = 1000,
     noise_draws: int = 4,
-    noise: str = "sobol",
-    flow: str | Shape = "fast",
     correction: str = "weights",
     training: Training = Training(),
     defensive: float = 0.1,
     draws: int = 10_000,
-    device: str = "cpu",
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: str | Path | None = None,
+    **running: Unpack[NeuralRunning],
 ) -> NeuralPosterior:
     """A neural posterior given a privatised query, by rounds that move to the release (SPPE).
 
@@ -208,18 +241,14 @@ def sppe(
     rng : the same gives the same result, bit for bit on one machine
     rounds : of simulation; the last one's simulations train the final ensemble, too
     simulations : in each round
-    noise_draws, noise : of each simulation in each pool, as in `rqmc.noise_draws`
-    flow : "fast", "paper", or a flows.Shape
+    noise_draws : of each simulation in each pool, as in `rqmc.noise_draws`
     correction : for the proposals. "weights" needs the mechanism's density to be sequential in
         earnest; without one, all simulations count by u alone. "truncated": the truncated prior
         as proposals. "atomic": the paper's eq. (8)
-    training : how much to train
+    training : how much to train, and which flow
     defensive : share of each round drawn from the prior
     draws : of the result
-    device : torch's
-    executor : any concurrent.futures.Executor; the result is the same without
-    progress : whether to show bars
-    checkpoint : a path; a killed run resumes from its last round to the same result
+    **running : see `dpsbi.running.NeuralRunning`
 
     Returns
     -------
@@ -233,110 +262,68 @@ def sppe(
 
     Source: SPPE/SPLE, Algorithm 1.
     """
+    call = Call.of(running, sppe)
     check_release(release)
-    shape = check_fit(
-        rounds, simulations, noise_draws, correction, defensive, draws, training, flow
-    )
-    seed = seed_state(rng)  # before anything is spawned: a run may be given more rounds later
+    check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
+    check_share(defensive)
+    if correction not in CORRECTIONS:
+        raise ValueError(f"correction must be one of {', '.join(CORRECTIONS)}, not {correction!r}")
     run = NeuralRounds(model.prior, simulations, defensive if correction != "atomic" else 0.0)
-    children = rng.spawn(rounds + 1)
-    about = dict(
-        method="sppe",
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
+    about = about_run(  # before anything is spawned: a run may be given more rounds later
+        "sppe",
+        rng,
+        release,
         prior=about_prior(model.prior),
         simulations=simulations,
-        noise=[noise_draws, noise],
-        flow=asdict(shape),
+        noise_draws=noise_draws,
         correction=correction,
         training=asdict(training),
         defensive=defensive,
-        seed=seed,
     )
-    saved = Checkpoint(checkpoint, about)
+    saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
-    options = dict(
-        training=training,
-        flow=shape,
-        correction=correction,
-        draws=noise_draws,
-        kind=noise,
-        device=device,
-    )
-    with tqdm(
-        total=rounds * simulations,
-        initial=len(run.z) * simulations,
-        desc="sppe",
-        delay=2.0,
-        disable=not progress,
-        leave=False,
-    ) as bar:
-        for child in children[len(run.z) : rounds]:
-            if run.z:
-                run.proposals.append(_next_proposal(release, run, correction, child, options))
-            z = run.propose(child)
-            theta = model.prior.from_unconstrained(z)
-            s, log_eta = simulate(
-                release, model, theta, rng=child, executor=executor, progress=False
-            )
-            run.z.append(z)
-            run.s.append(s)
-            run.log_eta.append(log_eta)
-            saved.save(**run.arrays())
-            bar.update(simulations)
-    return _finish(release, model, run, children[rounds], draws, options, progress)
+    how = Learning(training, noise_draws, call.device, correction)
+
+    def propose(child):
+        return _next_proposal(release, run, how, child)
+
+    def simulated(z, child):
+        theta = model.prior.from_unconstrained(z)
+        return simulate(release, model, theta, rng=child, **call.silent)
+
+    run.follow(children, propose, simulated, call, saved)
+    return _finish(release, run, last, draws, how, call.progress)
 
 # %% ../../nbs/analyst/44_sppe.ipynb #8ff06790-0
 @on_one_thread
-def _next_proposal(release, run: NeuralRounds, correction, rng, options) -> Proposal:
+def _next_proposal(release, run: NeuralRounds, how: Learning, rng) -> Proposal:
     "A quick fit to all rounds so far, made wide enough to be drawn from."
     sims = usable(run.simulations())
-    fitted = train(
-        release.mechanism,
-        release.s_dp,
-        sims,
-        run.prior,
-        0,
-        rng=rng,
-        steps=options["training"].steps,
-        progress=False,
-        **options,
-    )
-    if correction == "truncated":
+    given = release.mechanism, release.s_dp, sims, run.prior
+    fitted = train(*given, 0, rng=rng, how=how, steps=how.training.steps, progress=False)
+    if how.correction == "truncated":
         return truncated(run.prior, fitted.flow, release.s_dp, rng)
     power = temper(sims.log_u, sims.log_eta, ENOUGH)
-    inflate = 1.0 if correction == "atomic" else 1 + (1 - power) / 2
+    inflate = 1.0 if how.correction == "atomic" else 1 + (1 - power) / 2
     return Proposal(run.prior, fitted.flow, release.s_dp, inflate)
 
 # %% ../../nbs/analyst/44_sppe.ipynb #8ff06790-3
 @on_one_thread
-def _finish(release, model, run, rng, draws, options, progress) -> NeuralPosterior:
-    "The final ensemble, each member with another fold held out, and what it says at the release."
-    sims, training = usable(run.simulations()), options["training"]
-    fits = [
-        train(
-            release.mechanism,
-            release.s_dp,
-            sims,
-            run.prior,
-            k,
-            rng=child,
-            steps=training.final_steps,
-            progress=progress,
-            **options,
-        )
-        for k, child in enumerate(rng.spawn(training.members))
-    ]
+def _finish(release, run, rng, draws, how: Learning, progress) -> NeuralPosterior:
+    "The final ensemble, and what it says at the release."
+    sims = usable(run.simulations())
+    given = release.mechanism, release.s_dp, sims, run.prior
+    fits = train_ensemble(*given, rng=rng, how=how, progress=progress)
     log_w = exact_weights(release, sims)
     info = dict(
         method="sppe",
-        correction=options["correction"],
+        correction=how.correction,
         rounds=len(run.z),
         simulations=len(sims),
-        noise_draws=options["draws"],
+        noise_draws=how.draws,
         failed=int(np.isnan(sims.s).any(axis=1).sum()),
         members=len(fits),
-        flow=asdict(options["flow"]),
+        flow=asdict(how.training.shape),
         inflate_by_round=[p.inflate for p in run.proposals],
         simulations_ess=kish(log_w) if (log_w > -np.inf).any() else 0.0,
         best_step=[int(f.steps[np.argmin(f.held_out)]) for f in fits],

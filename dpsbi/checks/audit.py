@@ -10,18 +10,16 @@ import math
 import warnings
 import zlib
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from tqdm import tqdm
 
 from ..privacy import whole_number
-from ..running import in_order
+from ..running import Call, Working, in_order
 
 # %% ../../nbs/checks/54_audit.ipynb #8c880cf6
 def lowest_bit(x: np.ndarray) -> np.ndarray:
@@ -247,12 +245,14 @@ def _run(run, x, rng, size):
     return outputs
 
 
-def _outputs(run, x, runs, rng, executor, bar):
+def _outputs(run, x, runs, rng, call, bar):
     sizes = [min(20_000, runs - k) for k in range(0, runs, 20_000)]
     tasks = ((run, x, child, size) for child, size in zip(rng.spawn(len(sizes)), sizes))
-    return np.concatenate(
-        [(bar.update(len(new)), new)[1] for new in in_order(executor, _run, tasks)]
-    )
+    outputs = []
+    for new in in_order(call.executor, _run, tasks):
+        outputs.append(new)
+        bar.update(len(new))
+    return np.concatenate(outputs)
 
 # %% ../../nbs/checks/54_audit.ipynb #588171af
 def audit(
@@ -266,8 +266,7 @@ def audit(
     runs: int = 200_000,
     confidence: float = 0.999,
     digits: bool = True,
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[Working],
 ) -> Audit:
     """A lower confidence bound on the ε and the δ of an algorithm, from outputs on two neighbours.
 
@@ -278,15 +277,25 @@ def audit(
     run : function (x, rng, size) -> outputs (size, …)
         Independent runs on input x, numbers (an algorithm with entropy of its own may ignore rng);
         for one that may raise or warn, see `observed`.
-    x, x_neighbour
-        Two inputs; `worst_neighbours` finds such.
-    epsilon, delta : float
+    x
+        One input.
+    x_neighbour
+        The other; `worst_neighbours` finds such.
+    epsilon : float
         The claim.
+    rng : numpy.random.Generator
+        One child of it goes to each batch of runs.
+    delta : float
+        At which ε is claimed to hold.
     runs : int
         On each input; the largest ε that can be proved is near log(runs / 20).
+    confidence : float
+        Of both bounds together, between 0 and 1.
     digits : bool
         Look at the lowest binary digits too, as one must for a release; not for simulations
         of one, whose digits do tell.
+    **running
+        See `dpsbi.running.Working`.
 
     Raises
     ------
@@ -298,6 +307,7 @@ def audit(
     ----------
     Ding et al. (2018); Bichsel et al. (2021).
     """
+    call = Call.of(running, audit)
     if not (epsilon >= 0 and 0 <= delta < 1 and 0 < confidence < 1):
         raise ValueError(
             "a claim is epsilon >= 0 and 0 <= delta < 1, at a confidence between 0 and 1, "
@@ -305,13 +315,9 @@ def audit(
         )
     runs = whole_number("runs", runs, 1000)
     *seeds, searching = rng.spawn(3)
-    with tqdm(
-        total=2 * runs, desc="audit", unit=" runs", delay=2.0, disable=not progress, leave=False
-    ) as bar:
-        a, b = (
-            _outputs(run, data, runs, seed, executor, bar)
-            for data, seed in zip((x, x_neighbour), seeds)
-        )
+    with call.bar(2 * runs, "audit", "runs") as bar:
+        both = zip((x, x_neighbour), seeds)
+        a, b = (_outputs(run, data, runs, seed, call, bar) for data, seed in both)
     if a.shape[1:] != b.shape[1:]:
         raise ValueError(
             f"outputs must have one shape, not {a.shape[1:]} under one input "
@@ -365,7 +371,30 @@ def worst_pair(
     runs: int = 20_000,
     **more: Any,
 ) -> tuple:
-    "The pair, of an iterable of pairs, that proves most in a short `audit`; else the first."
+    """The pair, of an iterable of pairs, that proves most in a short `audit`; else the first.
+
+    Parameters
+    ----------
+    run : function (x, rng, size) -> outputs (size, …)
+        As for `audit`.
+    pairs : iterable of (x, x_neighbour)
+        Neighbouring inputs.
+    epsilon : float
+        The claim.
+    rng : numpy.random.Generator
+        One child of it goes to each audit.
+    delta : float
+        At which ε is claimed to hold.
+    runs : int
+        On each input of each pair.
+    **more
+        As for `audit`.
+
+    Raises
+    ------
+    ValueError
+        For no pair at all.
+    """
     pairs = list(pairs)
     if not pairs:
         raise ValueError("there is no pair of neighbours to choose from")

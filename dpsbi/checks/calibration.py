@@ -8,20 +8,18 @@ __all__ = ['Calibration', 'rank_histogram', 'sbc']
 # %% ../../nbs/checks/51_calibration.ipynb #a88c0742
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from scipy import stats
-from tqdm import tqdm
 
 from .band import ecdf_band, ecdf_p_value
 from ..mechanisms import Mechanism, Release
 from ..model import Model, query_values
 from ..posterior import Posterior
 from ..privacy import Query, whole_number
-from ..running import in_order
+from ..running import Call, Working, in_order
 
 # %% ../../nbs/checks/51_calibration.ipynb #e8e93271
 def _rank_draws(posterior: Posterior, draws: int, rng: np.random.Generator) -> np.ndarray:
@@ -202,8 +200,7 @@ def sbc(
     draws: int,
     rng: np.random.Generator,
     quantity: Callable | None = None,
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[Working],
 ) -> Calibration:
     """Simulation-based calibration of a method.
 
@@ -213,8 +210,12 @@ def sbc(
     ----------
     method : function (release, model, rng) -> Posterior
         For processes it must be importable.
-    model, query, mechanism
-        What makes the releases.
+    model : Model
+        What is simulated.
+    query : Query
+        What is asked of each data set.
+    mechanism : Mechanism
+        What makes its value a release.
     replications : int
         Releases.
     draws : int
@@ -224,10 +225,8 @@ def sbc(
         The same result for one seed, whatever the executor.
     quantity : function (theta (n, d), release) -> (n, k)
         Rank these instead of the parameters.
-    executor : any concurrent.futures.Executor
-        The result is the same without.
-    progress : bool
-        Show a bar.
+    **running
+        See `dpsbi.running.Working`.
 
     Raises
     ------
@@ -240,13 +239,16 @@ def sbc(
     ----------
     Talts et al. 2018; Modrák et al. 2023 for quantities.
     """
+    call = Call.of(running, sbc)
     for name, value in dict(replications=replications, draws=draws).items():
         whole_number(name, value)
     how = method, model, query, mechanism, draws, quantity
     tasks = ((*how, child) for child in rng.spawn(replications))
-    bar = tqdm(total=replications, desc="calibration", delay=2.0, leave=False, disable=not progress)
-    with bar:
-        rows = [(bar.update(1), row)[1] for row in in_order(executor, _replicate, tasks)]
+    rows = []
+    with call.bar(replications, "calibration", "releases") as bar:
+        for row in in_order(call.executor, _replicate, tasks):
+            rows.append(row)
+            bar.update(1)
     ranks, truths, ess = (np.stack(column) for column in zip(*rows))
     if np.median(ess) < 5 * draws:
         warnings.warn(

@@ -211,8 +211,12 @@ def c2st(
 
     Parameters
     ----------
-    a, b
-        Posteriors, or arrays (n, d); z-scored by a, the reference.
+    a
+        The reference: a Posterior, or an array (n, d). Both are z-scored by it.
+    b
+        The same, or what is compared with it.
+    rng : numpy.random.Generator
+        The same result for one seed, whatever the executor.
     size : int
         Draws of each (default: the smaller effective sample size, which for arrays that
         hold many copies is that of the copies); beyond what the draws are worth copies

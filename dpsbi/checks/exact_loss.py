@@ -253,7 +253,19 @@ def losses(
 def exact_delta(
     mechanism: Mechanism, s: ArrayLike, s_neighbour: ArrayLike, epsilon: float
 ) -> Exact:
-    "The δ at ε of a mechanism between two values (r,) of its query, and its error; see `losses`."
+    """The δ at ε of a mechanism between two values of its query, and its error; see `losses`.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        With sample and log_prob.
+    s : array (r,)
+        The query's value.
+    s_neighbour : array (r,)
+        Its value on a neighbouring data set.
+    epsilon : float
+        At which δ is asked for.
+    """
     return losses(mechanism, s, s_neighbour).delta(epsilon)
 
 # %% ../../nbs/checks/56_exact_loss.ipynb #4f0f5c64

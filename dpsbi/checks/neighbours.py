@@ -208,8 +208,12 @@ def worst_neighbours(
         order), or relation(x, rng) -> a neighbour.
     norm
         "l1", "l2", "l0", "linf", or a function of two values (r,).
+    rng : numpy.random.Generator
+        The same pair for one seed.
     starts : int
-        Random pairs to climb from, for so many steps each.
+        Random pairs to climb from.
+    steps : int
+        For each of them.
     between : bool
         Whether what lies between two records is a record too; by default, where they are
         floats.

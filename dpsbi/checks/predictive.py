@@ -6,9 +6,8 @@
 __all__ = ['PredictiveCheck', 'predictive_check']
 
 # %% ../../nbs/checks/52_predictive.ipynb #4817f50e
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from .scores import replicates
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
+from ..running import Call, Working
 
 # %% ../../nbs/checks/52_predictive.ipynb #9e15187b
 @dataclass(frozen=True)
@@ -72,8 +72,7 @@ def predictive_check(
     *,
     rng: np.random.Generator,
     simulations: int = 1000,
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[Working],
 ) -> PredictiveCheck:
     """Releases simulated from the posterior, beside the one that was made.
 
@@ -92,10 +91,8 @@ def predictive_check(
         The same result for one seed.
     simulations : int
         Replicates.
-    executor : any concurrent.futures.Executor
-        The result is the same without.
-    progress : bool
-        Show a bar.
+    **running
+        See `dpsbi.running.Working`.
 
     Raises
     ------
@@ -106,7 +103,8 @@ def predictive_check(
     ----------
     Gelman, Meng and Stern 1996.
     """
-    x = replicates(posterior, release, model, simulations, rng, executor, progress)
+    call = Call.of(running, predictive_check)
+    x = replicates(posterior, release, model, simulations, rng, call)
     x = x[~np.isnan(x).any(axis=1)]
     if len(x) == 0:
         raise ValueError(

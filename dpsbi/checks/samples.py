@@ -64,8 +64,10 @@ def mmd2(
 
     Parameters
     ----------
-    a, b
-        Posteriors, or arrays (n, d); weights are used as they are.
+    a
+        A Posterior, or an array (n, d); weights are used as they are.
+    b
+        The same.
     bandwidth : float
         σ, in the parameters' units (default: median of the pooled pairwise distances).
     z_score : bool

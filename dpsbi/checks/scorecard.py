@@ -8,13 +8,11 @@ __all__ = ['Scores', 'score']
 # %% ../../nbs/checks/53_scorecard.ipynb #7966039f
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
-from tqdm import tqdm
 
 from .classifier import all_scores, as_pair, as_posterior, draws_worth, equal_weight
 from .predictive import predictive_check
@@ -23,7 +21,7 @@ from .scores import log_median_distance, negative_log_density
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
-from ..running import in_order
+from ..running import Call, Working, in_order
 
 # %% ../../nbs/checks/53_scorecard.ipynb #5a27672a
 @dataclass(frozen=True)
@@ -112,8 +110,7 @@ def score(
     model: Model | None = None,
     truth: ArrayLike | None = None,
     simulations: int = 1000,
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[Working],
 ) -> Scores:
     """A method run with each of several seeds, and every score of each run.
 
@@ -138,10 +135,8 @@ def score(
         For the negative log density.
     simulations : int
         Of the log median distance and of the predictive check, each.
-    executor : any concurrent.futures.Executor
-        The result is the same without, but for the seconds.
-    progress : bool
-        Show a bar.
+    **running
+        See `dpsbi.running.Working`.
 
     Raises
     ------
@@ -150,6 +145,7 @@ def score(
     """
     from threadpoolctl import threadpool_limits
 
+    call = Call.of(running, score)
     seeds = tuple(np.atleast_1d(seeds).tolist())
     if reference is None and release is None and truth is None:
         raise ValueError(
@@ -164,7 +160,9 @@ def score(
         )
     reference = None if reference is None else as_posterior(reference, "reference")
     tasks = ((method, reference, size, release, model, truth, simulations, seed) for seed in seeds)
-    bar = tqdm(total=len(seeds), desc="seeds", delay=2.0, leave=False, disable=not progress)
-    with threadpool_limits(1), bar:  # sums in one order
-        lines = [(bar.update(1), line)[1] for line in in_order(executor, _score, tasks)]
+    lines = []
+    with threadpool_limits(1), call.bar(len(seeds), "seeds", "seeds") as bar:  # sums in one order
+        for line in in_order(call.executor, _score, tasks):
+            lines.append(line)
+            bar.update(1)
     return Scores(tuple(lines[0]), np.array([list(line.values()) for line in lines]), seeds)

@@ -6,20 +6,18 @@
 __all__ = ['negative_log_density', 'replicates', 'log_median_distance']
 
 # %% ../../nbs/checks/50_scores.ipynb #84283950
-from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from tqdm import tqdm
 
 from .classifier import as_posterior
 from ..mechanisms import Release
 from ..model import Model, private_batch
 from ..posterior import Posterior
 from ..privacy import whole_number
-from ..running import batch_sizes, in_order
+from ..running import Call, Working, batch_sizes, in_order
 
 # %% ../../nbs/checks/50_scores.ipynb #8dbed293
 from .classifier import c2st, c2st_scores  # noqa: F401
@@ -81,8 +79,7 @@ def replicates(
     model: Model,
     simulations: int,
     rng: np.random.Generator,
-    executor: Executor | None,
-    progress: bool,
+    call: Call,
 ) -> np.ndarray:
     "Releases (simulations, r) simulated at draws of the posterior; NaN where a simulation failed."
     chooser, rest = rng.spawn(2)
@@ -92,10 +89,9 @@ def replicates(
     starts = np.cumsum([0, *sizes[:-1]])
     pieces = zip(starts, sizes, rest.spawn(len(sizes)))
     tasks = ((model, release, theta[i : i + k], child) for i, k, child in pieces)
-    bar = tqdm(total=len(sizes), desc="simulating", delay=2.0, leave=False, disable=not progress)
     batches = []
-    with bar:
-        for batch in in_order(executor, private_batch, tasks):
+    with call.bar(len(sizes), "simulating", "batches") as bar:
+        for batch in in_order(call.executor, private_batch, tasks):
             batches.append(batch)
             bar.update(1)
     return np.concatenate(batches)
@@ -109,8 +105,7 @@ def log_median_distance(
     rng: np.random.Generator,
     simulations: int = 1000,
     scale: ArrayLike = 1.0,
-    executor: Executor | None = None,
-    progress: bool = True,
+    **running: Unpack[Working],
 ) -> float:
     """The logarithm of the median distance of simulated releases from the one that was made.
 
@@ -119,20 +114,27 @@ def log_median_distance(
 
     Parameters
     ----------
+    posterior : Posterior
+        Its draws make the releases.
+    release : Release
+        The one that was made.
+    model : Model
+        What is simulated.
+    rng : numpy.random.Generator
+        The same result for one seed, whatever the executor.
     simulations : int
         Posterior draws simulated, one release each.
     scale : float or array (r,)
         Divides each released value.
-    executor : any concurrent.futures.Executor
-        The result is the same without.
-    progress : bool
-        Show a bar.
+    **running
+        See `dpsbi.running.Working`.
 
     Raises
     ------
     ValueError
         For a count below 1.
     """
-    s_dp = replicates(posterior, release, model, simulations, rng, executor, progress)
+    call = Call.of(running, log_median_distance)
+    s_dp = replicates(posterior, release, model, simulations, rng, call)
     distance = np.linalg.norm((s_dp - release.s_dp) / scale, axis=1)
     return float(np.log(np.median(np.where(np.isnan(distance), np.inf, distance))))

@@ -14,12 +14,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
-from os import PathLike
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
-from tqdm import tqdm
 
 from ..accounting import Cost
 from ..ledger import Ledger
@@ -30,7 +28,7 @@ from .svt import Run, SparseVector
 from ..posterior import Posterior, systematic
 from ..prior import about_prior
 from ..privacy import as_records, hushed, numeric, whole_number
-from ..running import Checkpoint, batch_sizes, check_generator, in_order, seed_state
+from ..running import Call, Running, about_run, batch_sizes, check_generator, in_order
 
 # %% ../../nbs/owner/24_abcdp.ipynb #69a429b1
 class NothingAccepted(ValueError):
@@ -67,13 +65,7 @@ def _finite(y: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/owner/24_abcdp.ipynb #fe758179
 def simulate_pool(
-    model: Model,
-    simulations: int,
-    *,
-    rng: np.random.Generator,
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: str | PathLike | None = None,
+    model: Model, simulations: int, *, rng: np.random.Generator, **running: Unpack[Running]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Public simulations: parameters from the prior, and a data set at each.
 
@@ -85,43 +77,29 @@ def simulate_pool(
         T, how many.
     rng : numpy Generator
         For both.
-    executor
-        Any concurrent.futures executor; the result is the same without.
-    progress : bool
-        Show a bar after two seconds.
-    checkpoint : path, optional
-        A killed run resumes there to the same result.
+    **running
+        See `dpsbi.running.Running`.
 
     Returns
     -------
     theta : array (T, d)
     y : array (T, …)
     """
-    fingerprint = dict(
-        method="simulate_pool",
-        simulations=simulations,
-        prior=about_prior(model.prior),
-        seed=seed_state(rng),
-    )
-    saved = Checkpoint(checkpoint, fingerprint)
+    call = Call.of(running, simulate_pool)
+    about = dict(simulations=simulations, prior=about_prior(model.prior))
+    saved = call.saved(about_run("simulate_pool", rng, **about))
     done, last, tasks = saved.load(), time.monotonic(), list(_tasks(model, simulations, rng))
     theta, y, first = [], [], 0
     if done is not None:
         theta, y, first = [done["theta"]], [done["y"]], int(done["batches"])
-    with tqdm(
-        total=simulations,
-        initial=sum(map(len, theta)),
-        desc="simulating",
-        delay=2.0,
-        disable=not progress,
-        leave=False,
-    ) as bar:
-        batches = in_order(executor, _simulate, tasks[first:])
+    begun = sum(map(len, theta))
+    with call.bar(simulations, "simulating", "simulations", begun) as bar:
+        batches = in_order(call.executor, _simulate, tasks[first:])
         for made, (new_theta, new_y) in enumerate(batches, first + 1):
             theta.append(new_theta)
             y.append(new_y)
             bar.update(len(new_theta))
-            if time.monotonic() - last > 10 or (made == len(tasks) and checkpoint is not None):
+            if time.monotonic() - last > 10 or (made == len(tasks) and call.checkpoint is not None):
                 theta, y, last = [np.concatenate(theta)], [np.concatenate(y)], time.monotonic()
                 saved.save(theta=theta[0], y=y[0], batches=np.array(made))
     return np.concatenate(theta), np.concatenate(y)
@@ -332,9 +310,7 @@ def abcdp(
     pool: tuple[ArrayLike, ArrayLike] | None = None,
     source: Any = None,
     label: str = "ABCDP",
-    executor: Executor | None = None,
-    progress: bool = True,
-    checkpoint: str | PathLike | None = None,
+    **running: Unpack[Running],
 ) -> Posterior:
     """Differentially private posterior draws by rejection ABC; costs ε (and δ, if given), or less.
 
@@ -376,13 +352,8 @@ def abcdp(
         Of the noise; by default the vetted sampler.
     label : str
         What the ledger calls the run.
-    executor
-        Any concurrent.futures executor, for simulations; the records never leave this process, and
-        the result is the same without.
-    progress : bool
-        Show a bar after two seconds.
-    checkpoint : path, optional
-        For the public simulations: a killed run resumes there.
+    **running
+        See `dpsbi.running.Running`.
 
     Returns
     -------
@@ -401,6 +372,7 @@ def abcdp(
 
     Source: Park, Vinaroz, Jitkrittum (2021), ABCDP, Algorithm 1.
     """
+    call = Call.of(running, abcdp)
     check_generator(rng)
     simulations = whole_number("simulations", simulations if pool is None else len(pool[0]))
     plan = _Plan(
@@ -419,13 +391,11 @@ def abcdp(
     protects = (getattr(distance, what, None) for what in ("neighbours", "unit"))
     pay = partial(ledger.spend, cost, label, *protects)
     entry = None if ledger.affords(cost) else pay()  # refused before anything is simulated
-    if checkpoint is not None and pool is None:
-        pool = simulate_pool(
-            model, simulations, rng=rng, executor=executor, progress=progress, checkpoint=checkpoint
-        )
+    if call.checkpoint is not None and pool is None:
+        pool = simulate_pool(model, simulations, rng=rng, **running)
     with (
-        closing(_stream(model, simulations, rng, executor, pool)) as stream,
-        tqdm(total=simulations, desc=label, delay=2.0, disable=not progress, leave=False) as bar,
+        closing(_stream(model, simulations, rng, call.executor, pool)) as stream,
+        call.bar(simulations, label, "simulations") as bar,
     ):
         batches = _alike(stream)
         ahead = _look_ahead(batches, plan.needed)

@@ -1,0 +1,130 @@
+"""Public signatures: keywords said once, named where they are misspelt, typed and documented."""
+
+import inspect
+import re
+import typing
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpsbi
+from dpsbi.running import Call, keywords, progress_bar
+
+FUNCTIONS = [name for name in dpsbi.__all__ if inspect.isfunction(getattr(dpsbi, name))]
+RUNNING = [
+    name for name in FUNCTIONS if "running" in inspect.signature(getattr(dpsbi, name)).parameters
+]
+
+
+def parameters(function):
+    return inspect.signature(function).parameters
+
+
+@pytest.mark.parametrize("name", dpsbi.__all__)
+def test_every_public_name_has_type_hints(name):
+    value = getattr(dpsbi, name)
+    assert typing.get_type_hints(value) is not None
+    for member in vars(value).values() if inspect.isclass(value) else ():
+        if inspect.isfunction(member):
+            typing.get_type_hints(member)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_of_a_public_function_is_typed(name):
+    function = getattr(dpsbi, name)
+    missing = [p for p in parameters(function) if p not in function.__annotations__]
+    assert not missing and "return" in function.__annotations__
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_the_keywords_of_a_run_are_those_of_its_annotation(name):
+    function = getattr(dpsbi, name)
+    known = keywords(function)
+    assert {"executor", "progress"} <= set(known) <= set(Call.__dataclass_fields__)
+    assert not set(known) & set(parameters(function))
+
+
+def called(function, **wrong):
+    "The error of a call in which all is there but one keyword is wrong."
+    needed = {p.name: None for p in parameters(function).values() if p.default is p.empty}
+    needed.pop("running")
+    with pytest.raises(TypeError) as caught:
+        function(**needed | wrong)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_a_misspelt_keyword_is_refused_with_the_near_one(name):
+    function = getattr(dpsbi, name)
+    said = called(function, progres=False)
+    assert said.startswith(f"{name}() got an unexpected keyword argument 'progres'")
+    assert "Did you mean 'progress'?" in said
+    own = list(parameters(function))[-2]
+    assert f"Did you mean {own!r}?" in called(function, **{own + "x": 1})
+    assert own in called(function, nothing_like_it=1)
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_what_a_function_cannot_use_is_refused(name):
+    function = getattr(dpsbi, name)
+    for keyword in {"checkpoint", "device"} - set(keywords(function)):
+        assert f"unexpected keyword argument '{keyword}'" in called(function, **{keyword: None})
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_has_a_line_of_its_own_in_the_docstring(name):
+    function = getattr(dpsbi, name)
+    text = inspect.getdoc(function)
+    if len(parameters(function)) > 3:
+        _, _, listed = text.partition("Parameters\n----------\n")
+        for p in parameters(function).values():
+            stars = r"\*\*" if p.kind is p.VAR_KEYWORD else ""
+            other = "" if name in RUNNING else r"(\w+, )*"  # a line of its own, or shared
+            assert re.search(rf"^{other}{stars}{p.name}(,| :|$)", listed, re.MULTILINE), p.name
+
+
+def test_no_public_function_takes_more_than_it_must():
+    most = {"abcdp": 17, "smc_abc": 9, "pseudo_marginal": 9, "mcem": 9, "sppe": 10, "sple": 10}
+    for name in FUNCTIONS:
+        count = sum(p.kind is not p.VAR_KEYWORD for p in parameters(getattr(dpsbi, name)).values())
+        assert count <= most.get(name, 9), name
+
+
+def test_no_bar_where_nobody_watches_and_no_warning(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with progress_bar(10, "demo") as bar:
+            bar.update(10)
+    assert bar.disable and capsys.readouterr().err == ""
+
+
+def type_checked(*what):
+    api = pytest.importorskip("mypy.api")
+    options = ["--follow-imports=silent", "--ignore-missing-imports", "--no-error-summary"]
+    said, problems, _ = api.run([*options, *what])
+    return said + problems
+
+
+def test_typical_calls_type_check():
+    assert type_checked(str(Path(__file__).with_name("typed_calls.py"))) == ""
+
+
+def test_a_misspelt_keyword_does_not_type_check():
+    call = "import dpsbi.analyst.sppe as m\nm.sppe(*[], rng=1, device=2, progres=False)"
+    said = type_checked("-c", call)
+    for wrong in ('"progres"', '"device"', '"rng"'):
+        assert wrong in said
+
+
+def test_the_running_keywords_change_no_result():
+    from dpsbi.simulators import counts
+
+    release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
+    how = dict(draws=50, progress=False)
+    one, other = (
+        dpsbi.exact_abc(release, counts.gamma_poisson(25, 1), rng=np.random.default_rng(1), **run)
+        for run in (how, how | dict(executor=None, checkpoint=None))
+    )
+    assert np.array_equal(one.theta, other.theta)
