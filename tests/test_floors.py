@@ -10,7 +10,8 @@ NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
     0: """privacy losses accounting ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
-        mechanisms.randomised mechanisms.smooth mechanisms.release mechanisms
+        mechanisms.randomised mechanisms.smooth mechanisms.release
+        mechanisms.parts mechanisms
         laplace_difference posterior pictures prior running functions model rqmc
         distances.kernels distances.distance distances.sums distances.mmd distances.summaries
         distances""",
@@ -19,7 +20,8 @@ ROOMS = {
         simulators.linear_regression simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
-        analyst.smc_abc analyst.da_mcmc analyst.particle_filter analyst.pseudo_marginal
+        analyst.smc_abc analyst.da_mcmc analyst.independence analyst.particle_filter
+        analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer""",

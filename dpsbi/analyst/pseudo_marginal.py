@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from .independence import TRIED, doubted
 from dpsbi.analyst.particle_filter import (
     CHECKED,
     PILOT,
@@ -470,8 +471,7 @@ def pseudo_marginal(
     if max_simulations is not None and max_simulations < 64 * 200 * model.prior.free * size:
         size = particles or LEAST
     tally = dict(evaluations=0, simulations=0, failed=0, fixed=particles is not None)
-    if hasattr(model, "step"):
-        tally["simulations"] = CHECKED
+    tally["simulations"] = _for_checks(model)
     likelihood = FilteredLikelihood(release, model, size)
     limit = math.inf if max_simulations is None else max_simulations
     look = dict(desc="pseudo-marginal", unit=" draws", delay=2.0, leave=False)
@@ -490,6 +490,28 @@ def pseudo_marginal(
             "count "
             "as data that cannot have been released"
         )
+    if getattr(model, "independent", False):
+        info |= dict(doubt=_doubt(run, rng.spawn(1)[0], found, method))
     if method == "importance":
         return _weighted(run, found, draws, info)
     return _unweighted(run, found, info)
+
+
+def _for_checks(model):
+    "Simulations that go into checking the model: of its shapes, or of its independence."
+    if hasattr(model, "step"):
+        return CHECKED
+    return TRIED if getattr(model, "independent", False) else 0
+
+
+def _doubt(run, rng, found, method):
+    "Why values that are declared independent are not; empty where nothing says so."
+    if method == "importance":
+        z = found.z[np.argmax(found.log_weights)]
+    else:
+        z = found.reshape(-1, found.shape[-1])[-1]
+    theta = run.prior.from_unconstrained(z[None])[0]
+    message = doubted(run.likelihood.release, run.likelihood.model, theta, rng)
+    if message:
+        warn(message)
+    return message
