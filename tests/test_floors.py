@@ -12,7 +12,7 @@ ROOMS = {
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.randomised mechanisms.smooth mechanisms.release
         mechanisms.parts mechanisms
-        laplace_difference posterior pictures prior running functions model rqmc
+        laplace_difference posterior pictures prior running functions model stepped rqmc
         distances.kernels distances.distance distances.sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve

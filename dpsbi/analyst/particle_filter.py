@@ -7,7 +7,7 @@ __all__ = ['MOST_HALVINGS', 'TAIL', 'NOTHING', 'CLOUD', 'PILOTS', 'PILOT', 'CHEC
            'FilteredLikelihood', 'guided', 'estimate_all', 'log_likelihood', 'check_run']
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #46625eef
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,6 +22,7 @@ from ..mechanisms.parts import Parts, parts_of, sums
 from ..model import Model, check_release, mechanism_log_prob, query_values, released_width
 from ..privacy import whole_number
 from ..running import batch_sizes, in_order
+from ..stepped import Stepped
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #08399761
 class StateSpace(Protocol):
@@ -53,6 +54,40 @@ class StateSpace(Protocol):
 
     def observed(self, state: np.ndarray, j: int) -> np.ndarray:
         "The query's value at observation j: (B, P), or (B, P, q) where it has q values."
+
+    @staticmethod
+    def from_functions(
+        start: Callable,
+        step: Callable,
+        prior: Any,
+        times: int | Sequence[float],
+        *,
+        vectorised: bool = False,
+        batch: int | None = None,
+    ) -> Stepped:
+        """A state space of two plain functions; its simulate, and its model, come with it.
+
+        Parameters
+        ----------
+        start : callable
+            start(rng=…, **params) -> the state at time 0, of any kind.
+        step : callable
+            step(state, rng=…, **params) -> (state, value); it may take t and until.
+        prior : Prior
+            Its names are the functions' keywords; each function takes those that it uses.
+        times : int or sequence of float (L,)
+            So many steps; or when each value was seen, increasing, after 0.
+        vectorised : bool
+            Parameters, states and values are arrays whose first axis counts particles.
+        batch : int, optional
+            Most paths that one worker is given at a time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Stepped`.
+        """
+        return Stepped(start, step, prior, times, vectorised, batch)
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #633f3604
 def log_mean(log_w: np.ndarray) -> np.ndarray:
