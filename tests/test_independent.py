@@ -1,5 +1,5 @@
-"""Values independent given the parameters: unbiased products, exact posteriors, and declarations that
-are false.
+"""Values independent given the parameters: unbiased products, exact posteriors, and declarations
+that are false.
 """
 
 import warnings
