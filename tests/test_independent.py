@@ -116,15 +116,6 @@ def test_the_posterior_agrees_with_quadrature():
     assert found.info["doubt"] == ""
 
 
-def test_chains_agree_too():
-    rng = np.random.default_rng(6)
-    how = dict(method="metropolis", draws=1200, chains=6, warmup=60, progress=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains
-        found = dpsbi.pseudo_marginal(COUNTS, INDEPENDENT, rng=rng, **how)
-    agrees(found.mean()[0], quadrature()[0], found.mcse()[0], verbose=False)
-
-
 def test_infer_takes_this_road_within_its_budget():
     rng = np.random.default_rng(7)
     found = dpsbi.infer(

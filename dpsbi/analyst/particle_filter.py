@@ -25,38 +25,11 @@ from ..running import batch_sizes, in_order
 from ..stepped import Stepped
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #08399761
-class StateSpace(Protocol):
-    """A model that can be stepped: what `pseudo_marginal` needs for a particle filter.
+class _FromFunctions(type(Protocol)):
+    "What the class StateSpace offers itself, and a model need not have."
 
-    Time begins at 0. States are of P particles for each of B thetas. Optional:
-    forecast(state, theta, t, until) -> mean, variance of what will be observed at `until`, (B, P)
-    or
-    (B, P, q) each; offer it only where step can stop at any time in between.
-
-    Attributes
-    ----------
-    prior : Prior
-        As a Model's.
-    times : sequence of float (L,)
-        When the released values were observed, in the release's order: from 0 on, increasing.
-    """
-
-    prior: Any
-    times: Sequence[float]
-
-    def start(self, theta: np.ndarray, particles: int, rng: np.random.Generator) -> np.ndarray:
-        "Hidden states (B, P, k) at time 0, for theta (B, d)."
-
-    def step(
-        self, state: np.ndarray, theta: np.ndarray, t: float, until: float, rng: np.random.Generator
-    ) -> np.ndarray:
-        "States (B, P, k) at `until`, each drawn given the state at t, independently."
-
-    def observed(self, state: np.ndarray, j: int) -> np.ndarray:
-        "The query's value at observation j: (B, P), or (B, P, q) where it has q values."
-
-    @staticmethod
     def from_functions(
+        cls,
         start: Callable,
         step: Callable,
         prior: Any,
@@ -88,6 +61,37 @@ class StateSpace(Protocol):
             As `Stepped`.
         """
         return Stepped(start, step, prior, times, vectorised, batch)
+
+
+class StateSpace(Protocol, metaclass=_FromFunctions):
+    """A model that can be stepped: what `pseudo_marginal` needs for a particle filter.
+
+    Time begins at 0. States are of P particles for each of B thetas. Optional:
+    forecast(state, theta, t, until) -> mean, variance of what will be observed at `until`, (B, P)
+    or
+    (B, P, q) each; offer it only where step can stop at any time in between.
+
+    Attributes
+    ----------
+    prior : Prior
+        As a Model's.
+    times : sequence of float (L,)
+        When the released values were observed, in the release's order: from 0 on, increasing.
+    """
+
+    prior: Any
+    times: Sequence[float]
+
+    def start(self, theta: np.ndarray, particles: int, rng: np.random.Generator) -> np.ndarray:
+        "Hidden states (B, P, k) at time 0, for theta (B, d)."
+
+    def step(
+        self, state: np.ndarray, theta: np.ndarray, t: float, until: float, rng: np.random.Generator
+    ) -> np.ndarray:
+        "States (B, P, k) at `until`, each drawn given the state at t, independently."
+
+    def observed(self, state: np.ndarray, j: int) -> np.ndarray:
+        "The query's value at observation j: (B, P), or (B, P, q) where it has q values."
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #633f3604
 def log_mean(log_w: np.ndarray) -> np.ndarray:
