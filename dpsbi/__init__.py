@@ -31,6 +31,7 @@ _HOMES = {
     "analyst.mcem": "mcem Fit",
     "analyst.smc_abc": "smc_abc",
     "analyst.da_mcmc": "da_mcmc",
+    "analyst.particle_filter": "StateSpace",
     "analyst.pseudo_marginal": "pseudo_marginal",
     "analyst.baselines": "naive confidential gibbs_ss",
     "analyst.estimator": "amortise",

@@ -54,6 +54,10 @@ TESTS = {
     "analyst.rnpe": "test_rnpe.py",
     "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
+    "functions": "test_functions.py",
+    "model": "test_functions.py",
+    "stepped": "test_stepped.py",
+    "analyst.independence": "test_independent.py",
 }
 
 
@@ -684,6 +688,60 @@ MUTANTS += [
         'name = f"flow{which}.{k}."',
         'name = f"flow{which}."',
         "a resumed run takes one network for another",
+    ),
+]
+
+
+MUTANTS += [
+    Mutant(
+        "functions",
+        "random = dict(seed=int(rng.integers(2**31)))",
+        "random = dict(seed=0)",
+        "each call draws the same numbers",
+    ),
+    Mutant(
+        "model",
+        "sizes = batch_sizes(len(theta), model.batch)",
+        "sizes = batch_sizes(len(theta))",
+        "workers wait for a long batch of slow calls",
+    ),
+    Mutant(
+        "model",
+        'if getattr(model.simulate, "failures", "raise") != "nan":',
+        "if True:",
+        "a query makes a number of a call that failed",
+    ),
+    Mutant(
+        "stepped",
+        "if id(state) in seen and not _is_plain(state):",
+        "if False:",
+        "survivors that are one object move each other",
+    ),
+    Mutant(
+        "mechanisms.parts",
+        "offset = (1 - 1 / published.sum()) * log_eta[best]",
+        "offset = log_eta[best]",
+        "parts that do not add up",
+        "test_stepped.py",
+    ),
+    Mutant(
+        "mechanisms.parts",
+        "if _adds_up(alone, rows):",
+        "if True:",
+        "one value read by the scales of all",
+        "test_stepped.py",
+    ),
+    Mutant(
+        "analyst.independence",
+        "np.log(np.maximum(worked, 1))[:, None]",
+        "np.log(s.shape[1])",
+        "a failed simulation counts once for each value",
+    ),
+    Mutant(
+        "analyst.independence",
+        "p_sum = 2 * stats",
+        "p_sum = 0.2 * stats",
+        "true independence is doubted too often",
     ),
 ]
 

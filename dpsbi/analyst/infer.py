@@ -119,7 +119,16 @@ def _followed(task: _Task, rng) -> tuple[Posterior, str]:
     both = pool(parts, info)
     if any(part.info.get("unfinished") for part in parts):
         return both, "the simulations allowed do not suffice to find the posterior and to weigh it"
-    return both, _apart(*parts) or doubts(both)
+    suspect = next((part.info["doubt"] for part in parts if part.info.get("doubt")), "")
+    return both, suspect or _apart(*parts) or doubts(both)
+
+
+def _independent(task: _Task, rng) -> tuple[Posterior, str]:
+    "The posterior of a model whose values are independent, and why it is not exact."
+    run, probe = rng.spawn(2)
+    task = replace(task, limit=task.limit - 2 * PROBED)
+    found, reason = _followed(task, run)
+    return found, _probed(task, found, probe) or reason
 
 
 def _apart(one: Posterior, other: Posterior) -> str:
@@ -224,7 +233,9 @@ def infer(
     """
     call = Call.of(running, infer)
     check_release(release), check_generator(rng)
-    fewest = FILTERS * FEWEST if hasattr(model, "step") else 1000
+    engine = _engine(release, model)
+    least = {_followed: FILTERS * FEWEST, _independent: FILTERS * FEWEST + 2 * PROBED}
+    fewest = least.get(engine, 1000)
     limit = whole_number("max_simulations", max_simulations, fewest, most=None)
     if not 0 < target_ess < math.inf:
         raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
@@ -233,14 +244,16 @@ def infer(
     task = _Task(release, model, target_ess, limit, call.checkpoint, within, network, [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below, all together
-        found, reason = _engine(model)(task, rng.spawn(1)[0])
+        found, reason = engine(task, rng.spawn(1)[0])
     return _result(found, reason, task)
 
 
-def _engine(model):
+def _engine(release, model):
     "What finds the posterior of such a model."
     if hasattr(model, "step"):
         return _followed
+    if getattr(model, "independent", False) and hasattr(release.mechanism, "log_prob"):
+        return _independent
     return _augmented if hasattr(model, "contributions") else _simulated
 
 # %% ../../nbs/analyst/49_infer.ipynb #05be0e1a

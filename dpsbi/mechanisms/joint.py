@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost
-from ..losses import Loss, composed
+from ..composition import composed
+from ..losses import Loss
 from .mechanism import Around, Mechanism, sensitivity_in
 from .release import Release
 from .smooth import SmoothNoise

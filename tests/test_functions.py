@@ -1,0 +1,275 @@
+"""Plain functions as simulators: parameters by name, failures, workers, and what is refused."""
+
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dpsbi
+from dpsbi.checks.testing import agrees
+from dpsbi.functions import Portable, RowByRow
+from dpsbi.model import query_values, simulate
+from dpsbi.privacy import identity
+from dpsbi.running import batch_sizes
+from dpsbi.simulators import counts
+
+PRIOR = dpsbi.Prior(rate=stats.gamma(3), p=stats.dirichlet([1.0, 2.0]))
+RELEASE = dpsbi.Release([3.0, 1.0], dpsbi.Query(identity, 1, dim=2), dpsbi.Laplace(1.0))
+
+
+def thinned(rate, p, rng):
+    total = rng.poisson(rate)
+    kept = rng.binomial(total, p[0])
+    return [kept, total - kept]
+
+
+def by_seed(rate, p, seed):
+    return thinned(rate, p, np.random.default_rng(seed))
+
+
+def sometimes(rate, p, rng):
+    if rate > 3:
+        raise ArithmeticError("no convergence")
+    return thinned(rate, p, rng)
+
+
+def in_order(rate, p, *, rng, size=2):
+    return list(range(size))
+
+
+def test_each_parameter_comes_by_its_name():
+    def seen(rate, p, rng):
+        return [rate, *p]
+
+    theta = PRIOR.sample(9, np.random.default_rng(1))
+    assert np.array_equal(RowByRow(seen, PRIOR.names)(theta, np.random.default_rng(1)), theta)
+    shuffled = RowByRow(lambda *, rng, p, rate: [rate, *p], PRIOR.names)
+    assert np.array_equal(shuffled(theta, np.random.default_rng(1)), theta)
+
+
+@pytest.mark.parametrize("function", [thinned, by_seed])
+def test_its_law_is_the_functions(function):
+    model = dpsbi.Model.from_function(function, PRIOR)
+    theta = np.tile([4.0, 0.25, 0.75], (20_000, 1))
+    x = model.simulate(theta, np.random.default_rng(2))
+    assert x.shape == (20_000, 2)  # thinned Poisson counts are independent Poisson counts
+    agrees(x.mean(0), [1.0, 3.0], np.sqrt([1.0, 3.0]) / np.sqrt(len(x)), verbose=False)
+    agrees(np.cov(x.T)[0, 1], 0.0, np.sqrt(3.0 / len(x)), verbose=False)
+
+
+def test_a_scalar_and_a_table():
+    one = dpsbi.Model.from_function(lambda rate, p, rng: rng.poisson(rate), PRIOR)
+    table = dpsbi.Model.from_function(lambda rate, p, rng: rng.normal(rate, 1, (5, 2)), PRIOR)
+    theta, rng = PRIOR.sample(7, np.random.default_rng(3)), np.random.default_rng(4)
+    assert one.simulate(theta, rng).shape == (7,)
+    single = dpsbi.Release([2.0], dpsbi.Query(identity, 1), dpsbi.Laplace(1.0))
+    assert simulate(single, one, theta, rng=rng)[0].shape == (7, 1)
+    assert table.simulate(theta, rng).shape == (7, 5, 2)
+
+
+@pytest.mark.parametrize("failures", ["raise", "nan"])
+@pytest.mark.parametrize("function", [thinned, by_seed, lambda rate, p, rng: rng.random(2)])
+def test_one_result_with_any_executor(function, failures):
+    model = dpsbi.Model.from_function(function, PRIOR, failures=failures)
+    theta = PRIOR.sample(600, np.random.default_rng(5))
+
+    def run(executor=None):
+        return simulate(RELEASE, model, theta, rng=np.random.default_rng(6), executor=executor)
+
+    alone = run()
+    assert len(np.unique(alone[1])) > 5
+    for pool in (ThreadPoolExecutor(3), ProcessPoolExecutor(2)):
+        with pool:
+            assert all(np.array_equal(a, b) for a, b in zip(alone, run(pool)))
+
+
+def test_the_engines_take_it():
+    def patients(theta, rng):
+        return rng.poisson(theta)
+
+    release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
+    model = dpsbi.Model.from_function(patients, dpsbi.Prior(theta=stats.gamma(25)))
+    found = dpsbi.importance(
+        release, model, rng=np.random.default_rng(7), rounds=4, simulations=500, progress=False
+    )
+    truth = counts.exact_posterior(25, 1, release)
+    agrees(found.mean()[0], truth.mean, found.mcse()[0], verbose=False)
+
+
+def test_batches_are_small_however_many_there_are():
+    for n in (1, 10, 256, 1000, 10_000, 10**6):
+        sizes = batch_sizes(n, 16)
+        assert sum(sizes) == n and max(sizes) <= 16
+        assert len(sizes) >= min(n, 250)
+    assert batch_sizes(10_000) == [625] * 16  # as ever
+    model = dpsbi.Model.from_function(thinned, PRIOR, batch=3)
+    assert model.batch == 3 and counts.gamma_poisson(25, 1).batch is None
+
+
+def test_no_worker_is_given_more_than_a_batch():
+    most = []
+
+    class Watched:
+        batch = 5
+
+        def __call__(self, theta, rng):
+            most.append(len(theta))
+            return rng.random((len(theta), 2))
+
+    model = dpsbi.Model(PRIOR, Watched())
+    simulate(
+        RELEASE, model, PRIOR.sample(5000, np.random.default_rng(8)), rng=np.random.default_rng(9)
+    )
+    assert max(most) == 5 and sum(most) == 5000
+
+
+def test_failed_calls_are_nan_and_never_released():
+    model = dpsbi.Model.from_function(sometimes, PRIOR, failures="nan")
+    theta = PRIOR.sample(200, np.random.default_rng(10))
+    s, log_eta = simulate(RELEASE, model, theta, rng=np.random.default_rng(11))
+    failed = theta[:, 0] > 3
+    assert failed.any() and not failed.all()
+    assert np.array_equal(np.isnan(s).all(1), failed)
+    assert np.array_equal(np.isneginf(log_eta), failed)
+
+
+def test_a_query_cannot_make_a_number_of_a_failure():
+    query = dpsbi.Query(lambda x: (x >= 0).sum(axis=1, keepdims=True), 1)
+    model = dpsbi.Model.from_function(sometimes, PRIOR, failures="nan")
+    theta = np.array([[1.0, 0.5, 0.5], [9.0, 0.5, 0.5]])
+    s = query_values(model, query, theta, np.random.default_rng(1), 1)
+    assert s[0] == 2 and np.isnan(s[1])
+    all_failed = query_values(model, query, theta[[1, 1]], np.random.default_rng(1), 1)
+    assert all_failed.shape == (2, 1) and np.isnan(all_failed).all()
+
+
+def test_none_is_a_failure_only_where_failures_are_allowed():
+    theta = PRIOR.sample(3, np.random.default_rng(1))
+    lost = RowByRow(lambda rate, p, rng: None, PRIOR.names, failures="nan")
+    assert lost(theta, np.random.default_rng(1)).shape == (3, 0)
+    with pytest.raises(TypeError, match="return"):
+        RowByRow(lambda rate, p, rng: None, PRIOR.names)(theta, np.random.default_rng(1))
+
+
+def test_an_exception_names_the_parameters_and_its_cause():
+    model = dpsbi.Model.from_function(sometimes, PRIOR)
+    with pytest.raises(
+        RuntimeError, match=r"rate=9\.5, p=\[0\.5, 0\.5\].*no convergence"
+    ) as caught:
+        model.simulate(np.array([[9.5, 0.5, 0.5]]), np.random.default_rng(1))
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+
+
+def test_an_interrupt_is_no_failed_simulation():
+    def interrupted(rate, p, rng):
+        raise KeyboardInterrupt
+
+    model = dpsbi.Model.from_function(interrupted, PRIOR, failures="nan")
+    with pytest.raises(KeyboardInterrupt):
+        model.simulate(PRIOR.sample(1, np.random.default_rng(1)), np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(
+    "function, match",
+    [
+        (lambda rate, q, rng: 0, "'q'"),
+        (lambda raet, p, rng: 0, "is it 'rate', misspelt"),
+        (lambda rate, rng: 0, "does not take 'p'"),
+        (lambda rate, rng, p=None, extra=1: 0, None),
+        (lambda rate, p, size, rng: 0, "'size'"),
+        (lambda rate, p: 0, "neither rng nor seed"),
+        (lambda rate, p, rng, /: 0, "by position only"),
+        (lambda **everything: 0, None),
+        ("thinned", "not str"),
+    ],
+)
+def test_the_signature_is_read_beforehand(function, match):
+    if match is None:
+        dpsbi.Model.from_function(function, PRIOR)
+        return
+    with pytest.raises(TypeError, match=match):
+        dpsbi.Model.from_function(function, PRIOR)
+
+
+def test_no_randomness_has_to_be_said():
+    model = dpsbi.Model.from_function(lambda rate, p: rate, PRIOR, deterministic=True)
+    theta = PRIOR.sample(4, np.random.default_rng(1))
+    assert np.array_equal(model.simulate(theta, np.random.default_rng(1)), theta[:, 0])
+    assert model.deterministic
+
+
+@pytest.mark.parametrize(
+    "function, error, match",
+    [
+        (lambda rate, p, rng: [0.0] * int(rate), ValueError, "shape"),
+        (lambda rate, p, rng: dict(a=1), TypeError, "dict"),
+        (lambda rate, p, rng: "ill", TypeError, "str"),
+        (lambda rate, p, rng: [[1, 2], [3]], TypeError, "ragged"),
+    ],
+)
+@pytest.mark.parametrize("failures", ["raise", "nan"])
+def test_values_that_cannot_be_used(function, error, match, failures):
+    model = dpsbi.Model.from_function(function, PRIOR, failures=failures)
+    theta = np.array([[1.0, 0.5, 0.5], [2.0, 0.5, 0.5]])
+    with pytest.raises(error, match=match):
+        model.simulate(theta, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(
+    "how, error",
+    [
+        (dict(failures="skip"), ValueError),
+        (dict(batch=0), ValueError),
+        (dict(batch=2.5), ValueError),
+        (dict(independent="no"), TypeError),
+        (dict(sorted=True), TypeError),
+    ],
+)
+def test_bad_settings(how, error):
+    with pytest.raises(error):
+        dpsbi.Model.from_function(thinned, PRIOR, **how)
+
+
+def test_bad_priors():
+    with pytest.raises(TypeError, match="prior"):
+        dpsbi.Model.from_function(thinned, dict(rate=1))
+    with pytest.raises(ValueError, match="'seed'"):
+        dpsbi.Model.from_function(lambda seed, rng: 0, dpsbi.Prior(seed=stats.norm()))
+
+
+def test_a_module_s_function_travels_by_name():
+    sent = pickle.dumps(Portable(thinned))
+    assert b"thinned" in sent and len(sent) < 300
+    assert pickle.loads(sent).function is thinned
+
+
+def test_without_cloudpickle_the_error_names_the_mend(monkeypatch):
+    for name in ("cloudpickle", "joblib.externals", "joblib.externals.cloudpickle"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(TypeError, match="top of a module.*install cloudpickle"):
+        pickle.dumps(Portable(lambda x: x))
+
+
+def test_a_script_s_own_function_arrives_in_a_spawned_process(tmp_path):
+    script = tmp_path / "analysis.py"
+    script.write_text(
+        "import multiprocessing, numpy as np\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "from dpsbi.functions import RowByRow\n"
+        "if __name__ == '__main__':\n"
+        "    def double(a, rng): return 2 * a\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    with ProcessPoolExecutor(1, mp_context=context) as pool:\n"
+        "        work = RowByRow(double, ('a',))\n"
+        "        rng = np.random.default_rng(1)\n"
+        "        print(pool.submit(work, np.array([[21.0]]), rng).result())\n"
+    )
+    run = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=os.environ, timeout=120
+    )
+    assert run.stdout.strip() == "[42.]", run.stderr
