@@ -26,10 +26,11 @@ from dpsbi.analyst.proposals import (
 )
 from ..mechanisms import Release
 from ..model import Model, simulate
-from ..posterior import BELIEVED, Posterior, kish, kurtosis, normalise, weighted_mean
+from ..posterior import Posterior
 from ..prior import about_prior
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, check_generator, warn
+from ..weights import BELIEVED, kish, kurtosis, normalise, weighted_mean
 
 # %% ../../nbs/analyst/33_consensus.ipynb #7f0b6bcb
 STARTS = 4  # starts that must agree

@@ -13,9 +13,10 @@ from typing import Protocol, Unpack
 
 import numpy as np
 
+from ..draws import rhat
 from ..mechanisms import Release
 from ..model import check_release
-from ..posterior import MIXED, Posterior, rhat
+from ..posterior import MIXED, Posterior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, in_order, warn
 

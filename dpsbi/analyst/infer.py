@@ -24,9 +24,10 @@ from .pseudo_marginal import FEWEST, pseudo_marginal
 from .refine import pool, refine
 from ..mechanisms import Release
 from ..model import Model, check_release, ignores_rng
-from ..posterior import BELIEVED, MIXED, Posterior
+from ..posterior import MIXED, Posterior
 from ..privacy import whole_number
 from ..running import Call, NeuralRunning, check_generator, warn
+from ..weights import BELIEVED
 
 # %% ../../nbs/analyst/49_infer.ipynb #8ec799ce
 ROUNDS, FIRST = 10, 10_000  # the neural attempt: the budget of the SPPE/SPLE paper

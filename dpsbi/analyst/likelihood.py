@@ -22,10 +22,10 @@ from .pairs import Simulations
 from .proposals import log_prior
 from .training import Learning, Training
 from ..mechanisms import BinomialResponse, DiscreteLaplace, Release
-from ..posterior import kish, systematic
 from ..prior import Prior
 from ..rqmc import noise_draws as nested_noise
 from ..rqmc import points as spread_points
+from ..weights import kish, systematic
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #494b0a74
 BOUND = 3.0  # units at which coordinates are bounded

@@ -13,8 +13,8 @@ import numpy as np
 from scipy import special
 
 from .proposals import temper as largest_power
-from ..posterior import kish, systematic
 from ..rqmc import noise_draws as nested_noise
+from ..weights import kish, systematic
 
 # %% ../../nbs/analyst/41_pairs.ipynb #5c0e5bbd
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,9 @@ from scipy import special
 
 from ..mechanisms import Release
 from ..model import check_release, off_grid
-from ..posterior import kish
 from ..prior import Prior
 from ..privacy import whole_number
+from ..weights import kish
 
 # %% ../../nbs/analyst/31_proposals.ipynb #229c24b6-0
 DEGREES = 5.0

@@ -27,9 +27,10 @@ from dpsbi.analyst.particle_filter import (
     log_mean,
 )
 from .proposals import Rounds, draws_worth, evidence, log_prior
+from ..draws import rhat
 from ..mechanisms import Release
 from ..model import Model, off_grid
-from ..posterior import MIXED, Posterior, rhat
+from ..posterior import MIXED, Posterior
 from ..prior import about_prior, about_proposal
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, in_order, warn

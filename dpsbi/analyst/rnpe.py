@@ -22,10 +22,11 @@ from .proposals import log_prior
 from .training import Training
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width
-from ..posterior import Posterior, kish
+from ..posterior import Posterior
 from ..prior import Prior, about_prior
 from ..privacy import Query, whole_number
 from ..running import Call, Checkpoint, NeuralRunning, about_run, check_generator
+from ..weights import kish
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #0e70e7bb
 @dataclass(frozen=True, eq=False)

@@ -32,11 +32,13 @@ from .pairs import Simulations
 from .proposals import StudentMixture, fit_proposal, no_weight
 from .sppe import NeuralRounds
 from .training import Learning, Training, exact_weights
+from ..draws import rhat
 from ..mechanisms import Release
 from ..model import Model, check_release, simulate
-from ..posterior import MIXED, kish, rhat
+from ..posterior import MIXED
 from ..prior import about_prior
 from ..running import Call, NeuralRunning, about_run, warn
+from ..weights import kish
 
 # %% ../../nbs/analyst/46_sple.ipynb #f619960e
 INFLATE = 1.5  # of the mixture's width: simulations are needed around the posterior

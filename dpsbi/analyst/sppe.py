@@ -28,9 +28,9 @@ from .proposals import log_prior
 from .training import ENOUGH, Learning, Training, exact_weights, train, train_ensemble
 from ..mechanisms import Release
 from ..model import Model, check_release, simulate
-from ..posterior import kish
 from ..prior import Prior, about_prior
 from ..running import Call, Checkpoint, NeuralRunning, about_run
+from ..weights import kish
 
 # %% ../../nbs/analyst/44_sppe.ipynb #fb009a02
 @dataclass(frozen=True, eq=False)

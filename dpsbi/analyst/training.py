@@ -18,8 +18,8 @@ from .flows import REACH, Descent, Fitted, Scaling, Shape, as_shape, fit, fit_sc
 from .pairs import PARTNERS, Pairs, Simulations, scaled_exp, temper
 from .proposals import log_prior
 from ..mechanisms import Release
-from ..posterior import kish
 from ..prior import Prior
+from ..weights import kish
 
 # %% ../../nbs/analyst/42_training.ipynb #5c0b0a64
 @dataclass(frozen=True)

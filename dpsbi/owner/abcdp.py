@@ -25,10 +25,11 @@ from ..model import Model, simulated
 from .noise import Private
 from .selection import NoisySmallest
 from .svt import Run, SparseVector
-from ..posterior import Posterior, systematic
+from ..posterior import Posterior
 from ..prior import about_prior
 from ..privacy import as_records, hushed, numeric, whole_number
 from ..running import Call, Running, about_run, batch_sizes, check_generator, in_order
+from ..weights import systematic
 
 # %% ../../nbs/owner/24_abcdp.ipynb #69a429b1
 class NothingAccepted(ValueError):
