@@ -11,7 +11,7 @@ ROOMS = {
     0: """privacy losses accounting ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.randomised mechanisms.smooth mechanisms.release mechanisms
-        laplace_difference posterior pictures prior running model rqmc
+        laplace_difference posterior pictures prior running model inverses tape replayed rqmc
         distances.kernels distances.distance distances.sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
