@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PENALTIES', 'GRID', 'SPREADS', 'FITTED', 'FULL', 'CHUNK', 'ridge', 'Profiles', 'Sites', 'Line']
 
-# %% ../../nbs/analyst/37_lines.ipynb #4f469592
+# %% ../../nbs/analyst/37_lines.ipynb #fac11d88
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from ..mechanisms import Release
 from ..model import mechanism_log_prob
 
-# %% ../../nbs/analyst/37_lines.ipynb #b739c9c2
+# %% ../../nbs/analyst/37_lines.ipynb #7897cf5e
 PENALTIES = np.geomspace(1e-6, 10, 22)
 
 
@@ -76,7 +76,7 @@ def _penalty(values, scores, total, worth):
         best = min(best, (error, penalty, freedom))
     return best[1], best[2]
 
-# %% ../../nbs/analyst/37_lines.ipynb #840ec822
+# %% ../../nbs/analyst/37_lines.ipynb #e4c36996
 GRID = 201  # places on each profile, closest together in its middle
 
 
@@ -158,7 +158,7 @@ class _Look:
             near, far = np.where(high, middle, near), np.where(high, far, middle)
         return np.exp(far)
 
-# %% ../../nbs/analyst/37_lines.ipynb #e4cd737b
+# %% ../../nbs/analyst/37_lines.ipynb #e4eb3f8c
 SPREADS = 2.0 ** np.arange(-7, 3.5, 0.75)  # variances of components, in variances of the profile
 FITTED = 150  # iterations
 
@@ -206,7 +206,30 @@ def _scale_mixture(unit, mass):
     weights[weights < 1e-4] = 0.0
     return weights / weights.sum(axis=1, keepdims=True)
 
-# %% ../../nbs/analyst/37_lines.ipynb #a21efb3a
+# %% ../../nbs/analyst/37_lines.ipynb #9b3eea89
+def _total(error, variance):
+    "R_k: (n, r, r), or its diagonal (n, r) where the errors are not correlated."
+    if len(error) > FULL:
+        return np.diag(error) + variance[..., 0]
+    return error + variance * np.eye(len(error))
+
+
+def _matrix(noise):
+    return noise if noise.ndim == 3 else noise[..., None] * np.eye(noise.shape[1])
+
+
+def _root(noise, numbers):
+    "Normal draws (n, r) with covariance R_k, made of standard normal ones."
+    if noise.ndim == 2:
+        return np.sqrt(noise) * numbers
+    return (np.linalg.cholesky(noise) @ numbers[..., None])[..., 0]
+
+
+def _solved(noise, off):
+    "R_k⁻¹ times off (n, r, 2)."
+    return off / noise[..., None] if noise.ndim == 2 else np.linalg.solve(noise, off)
+
+# %% ../../nbs/analyst/37_lines.ipynb #15adeca0
 FULL = 24  # values up to which the errors of the line are taken to be correlated
 CHUNK = 2**22  # numbers in the matrices that are solved at once
 
@@ -278,8 +301,7 @@ class Line:
         line = self.at(x)
         log_q = self.log_components(line)
         chosen = (log_q + rng.gumbel(size=log_q.shape)).argmax(axis=2)[..., None]
-        noise = np.take_along_axis(self.sites.variance[None], chosen, axis=2)
-        noise = self.error + noise * np.eye(len(self.level))  # R_k, (n, r, r)
+        noise = _total(self.error, np.take_along_axis(self.sites.variance[None], chosen, axis=2))
         centre, step = self._normal(noise, rng.standard_normal(x.shape), rng)
         new = centre + np.sqrt(1 - beta**2) * (x - centre) + beta * step
         there = self.at(new)
@@ -290,14 +312,15 @@ class Line:
     def _normal(self, noise, start, rng):
         "m_k (n, D), and draws (n, D) from N(0, C_k), made of standard normal ones."
         r = len(self.level)
-        errors = np.linalg.cholesky(noise) @ rng.standard_normal((len(noise), r, 1))
+        errors = _root(noise, rng.standard_normal((len(noise), r)))
         off = np.broadcast_to(self.sites.centre - self.level, (len(noise), r))
-        sides = np.stack([off, start @ self.slope.T + errors[..., 0]], axis=2)
-        solved = np.linalg.solve(self.slope @ self.slope.T + noise, sides)
+        sides = np.stack([off, start @ self.slope.T + errors], axis=2)
+        spread = self.slope @ self.slope.T + _matrix(noise)
+        solved = np.linalg.solve(spread, sides)
         return solved[..., 0] @ self.slope, start - solved[..., 1] @ self.slope
 
     def _gain(self, noise, line, there):
         "log N(c; ℓ(x), R_k) - log N(c; ℓ(x'), R_k), (n,)."
         off = self.sites.centre[:, None] - np.stack([line, there], axis=2)
-        squares = (off * np.linalg.solve(noise, off)).sum(axis=1)
+        squares = (off * _solved(noise, off)).sum(axis=1)
         return 0.5 * (squares[:, 1] - squares[:, 0])
