@@ -6,7 +6,7 @@
 __all__ = ['POPULATIONS', 'HALVES', 'LENGTHS', 'MOVES', 'MOST_MOVES', 'RENEWED', 'EVEN', 'SHORT', 'FEWEST', 'LARGEST', 'AUDITED',
            'SPREAD', 'SLOW', 'input_smc']
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #e88fe19b
+# %% ../../nbs/analyst/38_input_smc.ipynb #427f96c3
 import math
 import time
 from concurrent.futures import Executor
@@ -37,7 +37,7 @@ from dpsbi.running import (
     warn,
 )
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #5d34ee91
+# %% ../../nbs/analyst/38_input_smc.ipynb #9eeb5dce
 def _batch(model, release, coordinates, by_row, x, rng):
     "Values, log η, and what was drawn beyond the tapes, side by side: (n, width + 1 + more)."
     theta = coordinates.theta(x[:, : coordinates.dim])
@@ -71,7 +71,7 @@ class _Slow(Journal):
         self.saved.save(**{f"{k:06d}": entry for k, entry in enumerate(self.entries)})
         self.last = time.monotonic()
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #0cd777b7
+# %% ../../nbs/analyst/38_input_smc.ipynb #f05d28b1
 @dataclass(frozen=True)
 class _Task:
     "What is simulated and how, and a tally of simulations made, of failed ones, and of steps."
@@ -110,7 +110,7 @@ class _Task:
         parts = list(in_order(self.executor, _batch, tasks))
         return level([row for part in parts for row in part], rng)
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #8dbf0229
+# %% ../../nbs/analyst/38_input_smc.ipynb #8a33724d
 @dataclass(frozen=True)
 class _Cloud:
     "Particles of several populations; all arrays begin with (P, M)."
@@ -159,13 +159,13 @@ def _simulated(task: _Task, x: np.ndarray, rng) -> _Cloud:
     rho = task.coordinates.log_ratio(flat[:, : task.coordinates.dim])
     return _Cloud(*(part.reshape(*shape, *part.shape[1:]) for part in (whole, s, log_eta, rho)))
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #4b4788bb
+# %% ../../nbs/analyst/38_input_smc.ipynb #f47ff7f7
 POPULATIONS = 4
 HALVES = (slice(0, POPULATIONS // 2), slice(POPULATIONS // 2, POPULATIONS))
 
 
-def _move(task, lines, cloud, power, beta, rng) -> tuple[_Cloud, np.ndarray]:
-    "The cloud after one step of lengths beta (P, M), and which were accepted (P, M)."
+def _move(task, lines, cloud, power, beta, rng) -> tuple[_Cloud, _Cloud, np.ndarray]:
+    "The cloud after one step of lengths beta (P, M), what was tried, and whether accepted (P, M)."
     step, run, accept = rng.spawn(3)
     size = lines[0].slope.shape[1]
     x = cloud.x[..., :size]
@@ -179,9 +179,9 @@ def _move(task, lines, cloud, power, beta, rng) -> tuple[_Cloud, np.ndarray]:
     width = max(cloud.x.shape[2], other.x.shape[2])
     both = zip(cloud.widened(width).parts, other.widened(width).parts)
     kept = [np.where(better.reshape(*better.shape, *[1] * (a.ndim - 2)), b, a) for a, b in both]
-    return _Cloud(*kept), better
+    return _Cloud(*kept), other, better
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #0f7ad238
+# %% ../../nbs/analyst/38_input_smc.ipynb #2f6c5495
 LENGTHS = np.array([0.4, 0.7, 1.0, 1.4])  # tried, in units of the present one
 MOVES = 10  # of each chain at each power; more where they mix slowly
 MOST_MOVES = 100
@@ -193,6 +193,7 @@ class _Moved:
     "A cloud of all positions of a block of moves, the last ones, and how the moves went."
 
     cloud: _Cloud
+    tried: _Cloud  # all that was simulated, accepted or not
     last: _Cloud
     beta: float
     accepted: float
@@ -201,30 +202,30 @@ class _Moved:
 
 def _block(task, lines, cloud, power, beta, moves, rng) -> _Moved:
     "So many moves, ten positions of each chain kept."
-    deal, fill, *children = rng.spawn(moves + 2)
+    deal, *fill = rng.spawn(4)
+    children = rng.spawn(moves)
     shape, d = cloud.log_eta.shape, task.coordinates.dim
     lengths = np.minimum(beta * LENGTHS, 1.0)
-    jumps, accepted, kept = np.zeros((len(lengths), d)), np.zeros(len(lengths)), []
+    jumps, accepted, kept, tried = np.zeros((len(lengths), d)), np.zeros(len(lengths)), [], []
     keep = set(np.linspace(0, moves - 1, MOVES).round().astype(int))
     for k, child in enumerate(children):
         which = deal.permutation(np.arange(math.prod(shape)) % len(lengths)).reshape(shape)
         before = cloud.x[..., :d]
-        cloud, better = _move(task, lines, cloud, power, lengths[which], child)
+        cloud, other, better = _move(task, lines, cloud, power, lengths[which], child)
         squares = (cloud.x[..., :d] - before) ** 2
         for j in range(len(lengths)):
             jumps[j] += squares[which == j].mean(axis=0) / moves
             accepted[j] += better[which == j].mean() / moves
         kept += [cloud] if k in keep else []
+        tried += [other] if k in keep else []
     whole = _joined(kept)
     variance = whole.x[..., :d].var(axis=(0, 1)) + 1e-300
     renewal = (jumps / (2 * variance)).min(axis=1)
     best = int(np.argmax(renewal))
-    last = cloud.filled(fill)
-    return _Moved(
-        whole.filled(fill), last, lengths[best], float(accepted[best]), float(renewal[best])
-    )
+    clouds = (each.filled(g) for each, g in zip((whole, _joined(tried), cloud), fill))
+    return _Moved(*clouds, float(lengths[best]), float(accepted[best]), float(renewal[best]))
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #2002c57b
+# %% ../../nbs/analyst/38_input_smc.ipynb #4bbffeab
 EVEN = 0.5  # share of the particles that weights must be worth
 
 
@@ -249,15 +250,14 @@ def _evidence(log_eta: np.ndarray, change: float) -> np.ndarray:
         log_w = np.where(log_eta > -np.inf, change * log_eta, -np.inf)
     return special.logsumexp(log_w, axis=1) - math.log(log_eta.shape[1])
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #796773a2
-def _lines(profiles, cloud, weights, power) -> list[Line]:
-    "For each half, the line through the other half's particles."
-    sites, size = Sites.fit(profiles, power), cloud.x.shape[2]
+# %% ../../nbs/analyst/38_input_smc.ipynb #04b308a1
+def _lines(profiles, tried, power) -> list[Line]:
+    "For each half, the line through what the other half has simulated."
+    sites, size = Sites.fit(profiles, power), tried.x.shape[2]
 
     def line(half):
-        x, s = cloud.x[half].reshape(-1, size), cloud.s[half]
-        each = weights[half] / weights[half].sum(axis=1, keepdims=True)
-        return Line.fit(x, s.reshape(len(x), -1), each.ravel(), sites)
+        x, s = tried.x[half].reshape(-1, size), tried.s[half]
+        return Line.fit(x, s.reshape(len(x), -1), np.ones(len(x)), sites)
 
     return [line(half) for half in HALVES[::-1]]
 
@@ -278,7 +278,7 @@ def _temper(task: _Task, first: _Cloud, chains: int, rng) -> _Stage:
     good = first.log_eta > -np.inf
     flat = first.s[good], first.log_eta[good]
     profiles = Profiles.of(task.release, *flat)
-    moved = _Moved(first, first, 1.0, 1.0, 1.0)
+    moved = _Moved(first, first, first, 1.0, 1.0, 1.0)
     stage = _Stage(profiles, 0.0, moved, np.zeros(POPULATIONS), [])
     moves = MOVES
     while stage.power < 1 and task.left >= POPULATIONS * chains * moves:
@@ -297,7 +297,7 @@ def _warmer(task, stage, chains, moves, rng) -> _Stage:
     weights = _weights(cloud.log_eta, power - before)
     if not (weights.sum(axis=1) > 0).all():  # a population that has lost all its particles
         weights, cloud = _shared(weights, cloud)
-    lines = _lines(stage.profiles, cloud, weights, power)
+    lines = _lines(stage.profiles, stage.moved.tried, power)
     which = [systematic(w / w.sum(), chains, g) for w, g in zip(weights, pick.spawn(POPULATIONS))]
     moved = _block(task, lines, cloud.pick(np.array(which)), power, stage.moved.beta, moves, run)
     log_evidence = stage.log_evidence + _evidence(stage.moved.cloud.log_eta, power - before)
@@ -313,7 +313,7 @@ def _shared(weights, cloud):
     whole = _Cloud(*(np.repeat(part, POPULATIONS, axis=0) for part in flat))
     return weights.ravel()[every], whole
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #69926945
+# %% ../../nbs/analyst/38_input_smc.ipynb #14d735ef
 SHORT = 0.2, 1 / 3  # share of shorter steps, and their length
 
 
@@ -327,14 +327,13 @@ def _worth(v: np.ndarray) -> np.ndarray:
 
 def _chains(task: _Task, stage: _Stage, draws: int, rng) -> tuple[np.ndarray, _Cloud, float]:
     "Coordinates (P, M, L, d) of chains at power 1, where they are now, and the share accepted."
-    cloud, start = stage.moved.cloud, stage.moved.last
-    lines = _lines(stage.profiles, cloud, np.ones(cloud.log_eta.shape), 1.0)
+    start, lines = stage.moved.last, _lines(stage.profiles, stage.moved.tried, 1.0)
     d, shape, cost = task.coordinates.dim, start.log_eta.shape, start.log_eta.size
     places, accepted, check = [], [], 8
     while task.left >= cost:
         deal, fill, run = rng.spawn(1)[0].spawn(3)
         length = np.where(deal.random(shape) < SHORT[0], SHORT[1], 1.0) * stage.moved.beta
-        start, better = _move(task, lines, start, 1.0, length, run)
+        start, _, better = _move(task, lines, start, 1.0, length, run)
         start = start.filled(fill)
         places.append(start.x[..., :d])
         accepted.append(better.mean())
@@ -346,7 +345,7 @@ def _chains(task: _Task, stage: _Stage, draws: int, rng) -> tuple[np.ndarray, _C
     v = np.stack(places, axis=2) if places else np.empty((*shape, 0, d))
     return v, start, float(np.mean(accepted or [np.nan]))
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #b1a65b4b
+# %% ../../nbs/analyst/38_input_smc.ipynb #b953b5f8
 FEWEST = 2000  # simulations, below which nothing can be said
 LARGEST = 2**28  # numbers in the tapes of all particles
 AUDITED = 4  # rows that are run once more at the end, one at a time
@@ -433,7 +432,7 @@ def input_smc(
     task = replace(task, limit=max_simulations)
     return _concluded(task, stage, v, accepted, _audited(task, last, audit), draws)
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #20b771fd
+# %% ../../nbs/analyst/38_input_smc.ipynb #7a6f9045
 def _first(task: _Task, rng) -> _Cloud:
     "Particles of the prior: more of them for long tapes, as far as the simulations go."
     probe, draw, run = rng.spawn(3)
@@ -469,7 +468,7 @@ def _audited(task: _Task, cloud: _Cloud, rng) -> str:
         return ""
     return "the simulator gives other values for a row alone than in a batch"
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #0d559a4e
+# %% ../../nbs/analyst/38_input_smc.ipynb #2fef1781
 SPREAD = 1.0  # largest sd of the populations' log evidence
 SLOW = 0.01  # least renewal of a move
 
@@ -494,7 +493,7 @@ def _doubts(stage: _Stage, v: np.ndarray, worth: np.ndarray, names) -> str:
         return why + (f": steps of {stage.moved.beta:.2g} hardly move them" if slow else "")
     return ""
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #6b1944bf
+# %% ../../nbs/analyst/38_input_smc.ipynb #b1820a8b
 def _concluded(task: _Task, stage: _Stage, v, accepted, audit, draws) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
     if task.journal.saved.path is not None:
@@ -554,7 +553,7 @@ def _story(stage: _Stage) -> dict:
         temperatures=stage.history,
     )
 
-# %% ../../nbs/analyst/38_input_smc.ipynb #2c83992b
+# %% ../../nbs/analyst/38_input_smc.ipynb #43fe5312
 def _check(release, model, draws, rng, max_simulations) -> None:
     "TypeError or ValueError for arguments that make no sense."
     check_release(release)
