@@ -31,6 +31,7 @@ _HOMES = {
     "analyst.mcem": "mcem Fit",
     "analyst.smc_abc": "smc_abc",
     "analyst.da_mcmc": "da_mcmc",
+    "analyst.input_smc": "input_smc",
     "analyst.pseudo_marginal": "pseudo_marginal",
     "analyst.baselines": "naive confidential gibbs_ss",
     "analyst.estimator": "amortise",
@@ -51,7 +52,7 @@ _HOMES = {
 # %% ../nbs/11_names.ipynb #177fc98f
 _MODULES = (
     "privacy losses accounting ledger mechanisms laplace_difference posterior pictures prior "
-    "running model rqmc distances mmd simulators owner analyst checks"
+    "running model inverses tape replayed rqmc distances mmd simulators owner analyst checks"
 ).split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

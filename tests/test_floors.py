@@ -19,7 +19,8 @@ ROOMS = {
         simulators.linear_regression simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
-        analyst.smc_abc analyst.da_mcmc analyst.particle_filter analyst.pseudo_marginal
+        analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
+        analyst.moves analyst.input_smc analyst.particle_filter analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer""",

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PENALTIES', 'GRID', 'SPREADS', 'FITTED', 'FULL', 'CHUNK', 'ridge', 'Profiles', 'Sites', 'Line']
 
-# %% ../../nbs/analyst/37_lines.ipynb #d76d237c
+# %% ../../nbs/analyst/37_lines.ipynb #326cfce0
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from ..mechanisms import Release
 from ..model import mechanism_log_prob
 
-# %% ../../nbs/analyst/37_lines.ipynb #2cfa1266
+# %% ../../nbs/analyst/37_lines.ipynb #f0ede1e3
 PENALTIES = np.geomspace(1e-6, 10, 22)
 
 
@@ -76,7 +76,7 @@ def _penalty(values, scores, total, worth):
         best = min(best, (error, penalty, freedom))
     return best[1], best[2]
 
-# %% ../../nbs/analyst/37_lines.ipynb #bb532fa2
+# %% ../../nbs/analyst/37_lines.ipynb #92f39266
 GRID = 201  # places on each profile, closest together in its middle
 
 
@@ -158,7 +158,7 @@ class _Look:
             near, far = np.where(high, middle, near), np.where(high, far, middle)
         return np.exp(far)
 
-# %% ../../nbs/analyst/37_lines.ipynb #1c0d90f0
+# %% ../../nbs/analyst/37_lines.ipynb #59be66d8
 SPREADS = 2.0 ** np.arange(-7, 3.5, 0.75)  # variances of components, in variances of the profile
 FITTED = 150  # iterations
 
@@ -206,7 +206,7 @@ def _scale_mixture(unit, mass):
     weights[weights < 1e-4] = 0.0
     return weights / weights.sum(axis=1, keepdims=True)
 
-# %% ../../nbs/analyst/37_lines.ipynb #4db934a5
+# %% ../../nbs/analyst/37_lines.ipynb #9f331c4a
 def _total(error, variance):
     "R_k: (n, r, r), or its diagonal (n, r) where the errors are not correlated."
     if len(error) > FULL:
@@ -229,7 +229,7 @@ def _solved(noise, off):
     "R_k⁻¹ times off (n, r, 2)."
     return off / noise[..., None] if noise.ndim == 2 else np.linalg.solve(noise, off)
 
-# %% ../../nbs/analyst/37_lines.ipynb #369ab8a0
+# %% ../../nbs/analyst/37_lines.ipynb #a5817634
 FULL = 24  # values up to which the errors of the line are taken to be correlated
 CHUNK = 2**22  # numbers in the matrices that are solved at once
 
