@@ -152,7 +152,8 @@ def input_smc(
         limit = max_simulations - AUDITED
         task = Task(release, model, coordinates, by_row, limit, executor, journal, bar, tally)
         first = _first(task, begin)
-        stage = climb(task, first, first.log_eta.shape[1] // MOVES, rise)
+        chains = max(first.log_eta.shape[1] // MOVES, 3)
+        stage = climb(task, first, chains, rise)
         v, last, accepted = _chains(task, stage, draws, run) if stage.power == 1 else _none(stage)
     task = replace(task, limit=max_simulations)
     return _concluded(task, stage, v, accepted, _audited(task, last, audit), draws)
