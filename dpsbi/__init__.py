@@ -32,6 +32,7 @@ _HOMES = {
     "analyst.smc_abc": "smc_abc",
     "analyst.da_mcmc": "da_mcmc",
     "analyst.particle_filter": "StateSpace",
+    "analyst.input_smc": "input_smc",
     "analyst.pseudo_marginal": "pseudo_marginal",
     "analyst.baselines": "naive confidential gibbs_ss",
     "analyst.estimator": "amortise",
@@ -57,7 +58,8 @@ _HOMES = {
 # %% ../nbs/11_names.ipynb #1be05308
 _MODULES = (
     "privacy losses composition accounting book ledger mechanisms laplace_difference weights draws "
-    "posterior pictures prior running model rqmc distances mmd simulators owner analyst checks"
+    "posterior pictures prior running model inverses tape replayed rqmc distances mmd simulators "
+    "owner analyst checks"
 ).split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_HOME_OF)

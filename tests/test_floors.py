@@ -13,8 +13,8 @@ ROOMS = {
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
         laplace_difference weights draws posterior pictures prior running functions model stepped
-        rqmc distances.kernels distances.distance distances.sums distances.features
-        distances.sorted_sums distances.mmd distances.summaries
+        inverses tape replayed rqmc distances.kernels distances.distance distances.sums
+        distances.features distances.sorted_sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.tuberculosis simulators.outbreaks
@@ -23,7 +23,8 @@ ROOMS = {
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
-        analyst.smc_abc analyst.da_mcmc analyst.independence analyst.particle_filter
+        analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
+        analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
         analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe

@@ -1,0 +1,352 @@
+"""Parameters and random inputs moved together: against quadrature, and other engines."""
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsbi import (
+    BinomialResponse,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    Model,
+    Posterior,
+    Prior,
+    Query,
+    Release,
+    importance,
+    input_smc,
+)
+from dpsbi.analyst.lines import Line, Profiles, Sites, ridge
+from dpsbi.analyst.normal_coordinates import NormalCoordinates
+from dpsbi.checks.testing import agrees, follows
+from dpsbi.prior import FreePrior
+from dpsbi.privacy import identity
+
+PRIOR = stats.gamma(4, scale=2.5)
+
+
+def query(values):
+    return Query(identity, sensitivity=1.0, dim=values)
+
+
+def counts(values, scale=2.0, seed=5):
+    rng, mechanism = np.random.default_rng(seed), DiscreteLaplace(scale)
+    s_dp = mechanism.sample(rng.poisson(8.9, values).astype(float), rng)
+    model = Model(Prior(rate=PRIOR), lambda theta, rng: rng.poisson(theta, (len(theta), values)))
+    return Release(s_dp, query(values), mechanism), model
+
+
+def by_quadrature(release):
+    "Mean, sd and log evidence of the counts' rate."
+    rate, count = np.linspace(0.5, 40, 6000), np.arange(150.0)
+    log_joint = PRIOR.logpdf(rate)
+    for value in release.s_dp:
+        eta = np.exp(release.mechanism.log_prob(np.array([value]), count[:, None]))
+        log_joint = log_joint + np.log(eta @ stats.poisson.pmf(count[:, None], rate))
+    weights = np.exp(log_joint - log_joint.max())
+    log_evidence = log_joint.max() + np.log(weights.sum() * (rate[1] - rate[0]))
+    weights /= weights.sum()
+    mean = weights @ rate
+    return mean, np.sqrt(weights @ (rate - mean) ** 2), log_evidence
+
+
+def run(release, model, seed=1, draws=400, limit=20_000, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return input_smc(
+            release,
+            model,
+            draws=draws,
+            rng=np.random.default_rng(seed),
+            max_simulations=limit,
+            progress=False,
+            **more,
+        )
+
+
+def test_thirty_counts_are_solved():  # false alarm: 1e-6
+    release, model = counts(30)
+    mean, sd, log_evidence = by_quadrature(release)
+    found = run(release, model, draws=1000, limit=50_000)
+    agrees(found.mean(), mean, found.mcse())
+    # the sd of an sd of so many nearly normal draws, six of them
+    assert abs(found.std()[0] / sd - 1) < 6 / np.sqrt(2 * found.ess)
+    assert abs(found.log_evidence - log_evidence) < 1
+    assert found.exact and found.ess > 800 and found.info["simulations"] < 50_000
+
+
+def test_the_oracle_notices_a_move_without_its_ratio(monkeypatch):
+    monkeypatch.setattr(Line, "_gain", lambda self, noise, line, there: np.zeros(len(line)))
+    release, model = counts(10)
+    mean, sd, _ = by_quadrature(release)
+    found = run(release, model, draws=5000, limit=50_000)
+    off = abs(found.mean()[0] - mean) / found.mcse()[0]
+    assert off > 5 or abs(found.std()[0] / sd - 1) > 6 / np.sqrt(2 * found.ess)
+
+
+def test_the_simulator_counts_no_more_than_was_allowed():
+    for limit in (2000, 5000):
+        made = []
+        release, model = counts(10)
+
+        def simulate(theta, rng):
+            made.append(len(theta))
+            return model.simulate(theta, rng)
+
+        found = run(release, Model(model.prior, simulate), draws=10**6, limit=limit)
+        assert sum(made) <= limit
+        assert found.info["simulations"] == sum(made)
+
+
+def test_the_same_seed_gives_the_same_draws_whatever_the_executor():
+    release, model = counts(5)
+    found = run(release, model, limit=6000)
+    with ThreadPoolExecutor(3) as pool:
+        again = run(release, model, limit=6000, executor=pool)
+    np.testing.assert_array_equal(found.theta, again.theta)
+    assert not np.array_equal(found.theta, run(release, model, seed=2, limit=6000).theta)
+
+
+def test_a_killed_run_resumes_to_the_same_result(tmp_path, monkeypatch):
+    from dpsbi.analyst import moves
+
+    monkeypatch.setattr(moves.SlowJournal.__init__, "__defaults__", (0.0,))
+    release, model = counts(5)
+    whole = run(release, model, limit=6000)
+    calls = []
+
+    def killed(theta, rng):
+        calls.append(len(theta))
+        if len(calls) > 200:
+            raise KeyboardInterrupt
+        return model.simulate(theta, rng)
+
+    path = tmp_path / "run.npz"
+    with pytest.raises(KeyboardInterrupt):
+        run(release, Model(model.prior, killed), limit=6000, checkpoint=path)
+    before = len(calls)
+    calls.clear()
+
+    def counted(theta, rng):
+        calls.append(len(theta))
+        return model.simulate(theta, rng)
+
+    resumed = run(release, Model(model.prior, counted), limit=6000, checkpoint=path)
+    np.testing.assert_array_equal(resumed.theta, whole.theta)
+    assert before > 150 and sum(calls) < whole.info["simulations"]
+
+
+def normal_mean(mechanism, prior, s_dp):
+    "One normal mean, seen through a mechanism; its model."
+    model = Model(Prior(mean=prior), lambda theta, rng: rng.normal(theta, 0.5, (len(theta), 1)))
+    return Release([s_dp], query(1), mechanism), model
+
+
+PRIORS = {
+    "normal": stats.norm(0, 2),
+    "uniform": stats.uniform(-3, 6),
+    "heavy": stats.t(3),
+    "without quantiles": stats.gennorm(1.5),
+    "exponential": stats.expon(),
+}
+
+
+@pytest.mark.parametrize("mechanism", [Laplace(0.3), Gaussian(0.4)], ids=["Laplace", "Gaussian"])
+@pytest.mark.parametrize("prior", PRIORS)
+def test_one_value_against_quadrature(prior, mechanism):  # false alarms: 1e-6 each
+    law = PRIORS[prior]
+    release, model = normal_mean(mechanism, law, 1.3)
+    grid = np.linspace(-8, 8, 1601)
+    step = grid[1] - grid[0]
+    eta = np.exp(mechanism.log_prob(release.s_dp, grid[:, None]))
+    joint = law.pdf(grid) * (stats.norm.pdf(grid[:, None], grid, 0.5) @ eta) * step
+    evidence = joint.sum() * step
+    mean = (joint * grid).sum() * step / evidence
+    found = run(release, model)
+    agrees(found.mean(), mean, found.mcse())
+    assert abs(found.log_evidence - np.log(evidence)) < 0.3 and found.exact
+
+
+class Triangle:
+    "Density 2 theta on (0, 1), without a quantile function."
+
+    names, dim = ("slope",), 1
+
+    def sample(self, n, rng):
+        return np.sqrt(rng.random((n, 1)))
+
+    def log_prob(self, theta):
+        inside = (theta[:, 0] > 0) & (theta[:, 0] < 1)
+        return np.where(inside, np.log(2 * np.abs(theta[:, 0]) + 1e-300), -np.inf)
+
+
+def test_a_prior_of_ones_own_with_a_border():  # false alarm: 1e-6
+    release = Release([0.9], query(1), Laplace(0.2))
+    model = Model(FreePrior(Triangle()), lambda theta, rng: rng.normal(theta, 0.3))
+    found = run(release, model)
+    grid = np.linspace(0.0005, 0.9995, 1000)
+    values = np.linspace(-2, 3, 2001)
+    eta = np.exp(release.mechanism.log_prob(release.s_dp, values[:, None]))
+    joint = 2 * grid * (stats.norm.pdf(values, grid[:, None], 0.3) @ eta)
+    agrees(found.mean(), joint @ grid / joint.sum(), found.mcse())
+    assert np.all((found.theta > 0) & (found.theta < 1))
+
+
+def branching(theta, rng):
+    "A compound sum, one row at a time: as many jumps as the rate says."
+    return np.array([[rng.gamma(2.0, size=rng.poisson(rate)).sum()] for (rate,) in theta])
+
+
+def test_tapes_that_grow():  # false alarm: 1e-6
+    release = Release([25.0], query(1), Laplace(2.0))
+    model = Model(Prior(rate=PRIOR), branching)
+    found = run(release, model, limit=12_000)
+    weighed = importance(
+        release, model, rng=np.random.default_rng(2), simulations=1500, progress=False
+    )
+    agrees(found.mean(), weighed.mean(), np.hypot(found.mcse(), weighed.mcse()))
+    assert found.info["by_row"] and found.info["inputs"] > 10
+
+
+def test_simulations_that_fail_count_as_impossible():  # false alarm: 1e-6
+    release, model = normal_mean(Laplace(0.5), stats.norm(), 0.5)
+
+    def failing(theta, rng):
+        s = rng.normal(theta, 0.5)
+        return np.where(theta < 0, np.nan, s)
+
+    found = run(release, Model(model.prior, failing), draws=400)
+    assert np.all(found.theta > 0) and found.info["failed"] > 0
+    half, _ = normal_mean(Laplace(0.5), stats.halfnorm(), 0.5)
+    other = Model(Prior(mean=stats.halfnorm()), model.simulate)
+    known = importance(half, other, rng=np.random.default_rng(3), progress=False)
+    agrees(found.mean(), known.mean(), np.hypot(found.mcse(), known.mcse()))
+
+
+def test_a_mechanism_that_moves_the_mean():  # false alarm: 1e-6
+    mechanism = BinomialResponse(1000, 20, 500)
+    prior = Prior(share=stats.beta(2, 5))
+    model = Model(prior, lambda theta, rng: rng.binomial(500, theta, (len(theta), 3)))
+    s_dp = mechanism.sample(np.array([120.0, 130.0, 110.0]), np.random.default_rng(1))
+    release = Release(s_dp, query(3), mechanism)
+    found = run(release, model)
+    weighed = importance(release, model, rng=np.random.default_rng(2), progress=False)
+    agrees(found.mean(), weighed.mean(), np.hypot(found.mcse(), weighed.mcse()))
+
+
+def test_a_system_without_noise_of_its_own():  # false alarm: 1e-6
+    model = Model(Prior(mean=stats.norm()), lambda theta, rng: theta, deterministic=True)
+    found = run(Release([1.0], query(1), Gaussian(1.0)), model)
+    agrees(found.mean(), 0.5, found.mcse())
+    assert found.info["inputs"] == 0
+
+
+def test_inputs_as_an_argument():  # false alarm: 1e-6
+    model = Model(Prior(mean=stats.norm()), lambda theta, u: theta + u, inputs=1)
+    found = run(Release([1.5], query(1), Gaussian(1.0)), model)
+    agrees(found.mean(), 0.5, found.mcse())
+    assert found.info["inputs"] == 1
+
+
+def test_what_is_not_finished_is_not_called_exact():
+    release, model = counts(60)
+    with pytest.warns(UserWarning, match="end at power"):
+        found = input_smc(
+            release,
+            model,
+            draws=400,
+            rng=np.random.default_rng(1),
+            max_simulations=2000,
+            progress=False,
+        )
+    assert found.exact is False and found.info["unfinished"] and found.log_weights is not None
+
+
+def test_sharp_noise_is_owned_up_to():
+    "A curved simulator and noise of a thousandth: the populations stay apart, and it says so."
+    release = Release(np.full(10, 1.0), query(10), Laplace(1e-3))
+    model = Model(
+        Prior(mean=stats.norm(0, 1), sd=stats.gamma(2)),
+        lambda theta, rng: np.exp(rng.normal(theta[:, :1], theta[:, 1:], (len(theta), 10))),
+    )
+    found = run(release, model, limit=8000)
+    assert found.exact is False and found.info["reason"]
+
+
+def test_the_result_is_saved_and_loaded(tmp_path):
+    found = run(*counts(5), limit=6000)
+    found.save(tmp_path / "found.npz")
+    again = Posterior.load(tmp_path / "found.npz")
+    np.testing.assert_array_equal(found.theta, again.theta)
+    assert again.info == found.info
+
+
+class Opaque:
+    def sample(self, s, rng):
+        return s
+
+
+class Die:
+    names, dim = ("sides",), 1
+
+    def sample(self, n, rng):
+        return rng.integers(1, 7, (n, 1)).astype(float)
+
+    def log_prob(self, theta):
+        return np.full(len(theta), -np.log(6))
+
+
+def test_refusals():
+    release, model = normal_mean(Laplace(1.0), stats.norm(), 1.0)
+    with pytest.raises(ValueError, match="density"):
+        run(Release([1.0], query(1), Opaque()), model)
+    with pytest.raises(ValueError, match="max_simulations"):
+        run(release, model, limit=100)
+    with pytest.raises(ValueError, match="draws"):
+        run(release, model, draws=0)
+    with pytest.raises(TypeError, match="Model"):
+        run(release, None)
+    with pytest.raises(TypeError, match="Generator"):
+        input_smc(release, model, draws=100, rng=1)
+    with pytest.raises(ValueError, match="whole numbers only"):
+        run(release, Model(FreePrior(Die()), lambda theta, rng: rng.normal(theta)))
+    with pytest.raises(ValueError, match="could have been released"):
+        run(Release([0.5], query(1), DiscreteLaplace(1.0)), model)
+    own = np.random.default_rng(1)
+    with pytest.raises(ValueError, match="generator of its own"):
+        run(release, Model(model.prior, lambda theta, rng: own.normal(theta)))
+
+
+def test_coordinates_give_back_the_prior():  # false alarms: 1e-6 each
+    marginals = dict(a=stats.gamma(2), b=stats.multivariate_normal([1, 2], [[1, 0.5], [0.5, 2]]))
+    marginals |= dict(c=stats.dirichlet([2.0, 3.0, 4.0]), d=stats.beta(0.5, 0.5))
+    coordinates, rng = NormalCoordinates(Prior(**marginals)), np.random.default_rng(1)
+    theta = coordinates.theta(coordinates.sample(8000, rng))
+    laws = stats.gamma(2), stats.norm(1, 1), stats.norm(2, 2**0.5), stats.beta(2, 7)
+    for column, law in zip(theta.T, laws):
+        follows(column, law.cdf)
+    follows(theta[:, -1], stats.beta(0.5, 0.5).cdf)
+
+
+def test_a_line_from_fewer_points_than_inputs():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((60, 200))
+    y = 2 * x[:, :1] + 0.1 * rng.standard_normal((60, 1))
+    _, slope, error = ridge(x, y, np.ones(60))
+    assert np.abs(slope[0]).argmax() == 0 and np.isfinite(error).all() and error[0, 0] > 0
+
+
+def test_sites_follow_a_laplace_law():
+    release = Release([3.0], query(1), Laplace(2.0))
+    s = np.random.default_rng(3).normal(3, 5, (400, 1))
+    sites = Sites.fit(Profiles.of(release, s, release.mechanism.log_prob([3.0], s)), 1.0)
+    x = np.linspace(-17, 23, 4001)
+    variance = sites.variance[0]
+    parts = np.exp(sites.log_weight[0] - 0.5 * (x[:, None] - 3) ** 2 / variance)
+    density = (parts / np.sqrt(2 * np.pi * variance)).sum(axis=1)
+    off = np.abs(density - stats.laplace.pdf(x, 3, 2)).sum() * (x[1] - x[0])
+    assert abs(sites.centre[0] - 3) < 0.02 and off < 0.05
