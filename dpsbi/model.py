@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FromInputs', 'Model', 'check_prior', 'simulated', 'query_values', 'mechanism_log_prob', 'released_width', 'simulate',
-           'ignores_rng', 'private_batch', 'check_release', 'off_grid']
+           'ignores_rng', 'private_batch', 'check_release', 'check_complete', 'off_grid']
 
 # %% ../nbs/09_model.ipynb #8d75a63a
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from .functions import RowByRow
-from .mechanisms import Release
+from .mechanisms import Release, observed
 from .prior import FreePrior, Prior
 from .privacy import Query, identity, numeric, whole_number
 from .running import MAX_BATCH, Call, Working, batch_sizes, in_order
@@ -351,12 +351,24 @@ def private_batch(
     return s_dp
 
 # %% ../nbs/09_model.ipynb #b4845d6e-3
-def check_release(release: Any) -> None:
-    "TypeError for anything but a Release."
+def check_release(release: Any) -> Release:
+    "The release, less values that were not published; TypeError for anything but a Release."
     if not isinstance(release, Release):
         raise TypeError(
             "release must be a dpsbi.Release, such as Release.load returns, "
             f"not {type(release).__name__}"
+        )
+    return observed(release)
+
+
+def check_complete(release: Any, suppressed: bool = False) -> None:
+    "ValueError where a value is missing, or suppressed unless that is allowed; as `check_release`."
+    given = check_release(release)
+    lacking = given is not release or not suppressed and np.isnan(release.s_dp).any()
+    if lacking:
+        raise ValueError(
+            "this method needs every value of the release, and some are NaN; importance, smc_abc, "
+            "pseudo_marginal, input_smc and infer do not"
         )
 
 # %% ../nbs/09_model.ipynb #b4845d6e-6

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from .da_mcmc import GROUP, chains_posterior
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
-from ..model import Model, check_release, query_values
+from ..model import Model, check_complete, query_values
 from ..posterior import Posterior
 from ..privacy import Query, identity, whole_number
 from ..running import Call, Running, Working, about_run, batch_sizes, check_generator, in_order
@@ -122,7 +122,7 @@ def _given(s, query, model, draws, simulations, rng, call, method) -> Posterior:
 # %% ../../nbs/analyst/39_baselines.ipynb #6fd49649
 def taken_for_s(release: Release) -> np.ndarray:
     "The release on the scale of the query."
-    check_release(release)
+    check_complete(release)
     mechanism = release.mechanism
     if isinstance(mechanism, BinomialResponse):
         return release.s_dp * (mechanism.population / mechanism.n)
@@ -304,7 +304,7 @@ def _group(release, model, chains, sweeps, warmup, thin, rng) -> np.ndarray:
 # %% ../../nbs/analyst/39_baselines.ipynb #4dad82a7
 def _refuse(release, draws, chains, warmup, thin) -> None:
     "ValueError for counts that make no sense, and noise that is no scale mixture of normals."
-    check_release(release)
+    check_complete(release)
     counts = dict(draws=draws, chains=chains, warmup=warmup, thin=thin)
     for name, value in counts.items():
         whole_number(name, value, 0 if name == "warmup" else 1)

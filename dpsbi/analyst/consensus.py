@@ -25,7 +25,7 @@ from dpsbi.analyst.proposals import (
     no_weight,
 )
 from ..mechanisms import Release
-from ..model import Model, simulate
+from ..model import Model, check_release, simulate
 from ..posterior import Posterior
 from ..prior import about_prior
 from ..privacy import whole_number
@@ -296,6 +296,7 @@ def consensus(
     """
     call = Call.of(running, consensus)
     max_simulations = whole_number("max_simulations", max_simulations, 100, most=None)
+    release = check_release(release)
     check_rounds(release, 1, 1, DEFENSIVE)
     check_generator(rng)
     about = about_run(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..draws import rhat
 from ..mechanisms import Release
-from ..model import check_release
+from ..model import check_complete
 from ..posterior import MIXED, Posterior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, in_order, warn
@@ -266,7 +266,7 @@ def da_mcmc(
     Ju, Awan, Gong and Rao (2022), Algorithm 1; the moves: Yu and Meng (2011).
     """
     call = Call.of(running, da_mcmc)
-    check_release(release)
+    check_complete(release, suppressed=True)
     counts = dict(draws=draws, chains=chains, thin=thin, warmup=warmup, moves=moves)
     for name, value in counts.items():
         whole_number(name, value, 0 if name in ("warmup", "moves") else 1)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .proposals import Rounds, check_rounds, draws_worth, evidence, no_weight
 from ..mechanisms import Release
-from ..model import Model, simulate
+from ..model import Model, check_release, simulate
 from ..posterior import Posterior
 from ..prior import about_prior, about_proposal
 from ..running import Call, Running, about_run, warn
@@ -73,6 +73,7 @@ def importance(
     Gong (2019), eq. (10). Cornuet, Marin, Mira and Robert (2012).
     """
     call = Call.of(running, importance)
+    release = check_release(release)
     check_rounds(release, rounds, simulations, defensive)
     about = about_run(
         "importance",

@@ -18,6 +18,8 @@ from scipy import stats
 
 from .consensus import ALARM, LEAST, consensus, doubts
 from .da_mcmc import LatentRecords, da_mcmc
+from .input_smc import FEWEST as FEWEST_MOVED
+from .input_smc import MOST_BEGUN, input_smc
 from .particle_filter import StateSpace
 from .proposals import NoWeight
 from .pseudo_marginal import FEWEST, pseudo_marginal
@@ -233,7 +235,8 @@ def infer(
         For bad arguments, and where no engine finds anything.
     """
     call = Call.of(running, infer)
-    check_release(release), check_generator(rng)
+    release = release if hasattr(model, "step") else check_release(release)
+    check_generator(rng)
     engine = _engine(release, model)
     least = {_followed: FILTERS * FEWEST, _independent: FILTERS * FEWEST + 2 * PROBED}
     fewest = least.get(engine, 1000)
@@ -275,6 +278,10 @@ def _simulated(task: _Task, rng) -> tuple[Posterior, str]:
     if has_density:
         found, reason = _weighed(task, weigh)
     enough = found is not None and found.info["fresh"] and _useful(found)
+    if has_density and not enough and task.left >= FEWEST_MOVED:
+        moved, why = _moved(task, rng.spawn(1)[0])
+        enough = moved is not None and moved.ess >= USEFUL
+        found, reason = (moved, why) if enough else (found, reason)
     if not enough and task.left >= 100:
         found, reason = _neural(task, fit), APPROXIMATE
         task.note("neural posterior", found, found.info["simulations"])
@@ -296,6 +303,25 @@ def _weighed(task: _Task, rng) -> tuple[Posterior, str]:
     )
     task.note("adaptive importance", found, found.info["simulations"])
     return found, found.info["reason"]
+
+
+def _moved(task: _Task, rng) -> tuple[Posterior | None, str]:
+    "Draws by moves of the random inputs, and why they are not exact; None where there are none."
+    limit = max(task.left // 2, FEWEST_MOVED)
+    options = dict(draws=math.ceil(1.3 * task.target), max_simulations=limit)
+    name, path = "moves of random inputs", task.file("inputs")
+    try:
+        found = input_smc(
+            task.release, task.model, rng=rng, checkpoint=path, **options, **task.running
+        )
+    except (ValueError, TypeError) as error:  # it cannot be replayed, or nothing was possible
+        nothing = dict(ess=0.0, pareto_k=math.inf, failed=0, error=str(error))
+        begun = min(limit, MOST_BEGUN)
+        task.history.append(dict(engine=name, simulations=begun) | nothing)
+        return None, ""
+    task.note(name, found, found.info["simulations"])
+    agreed = "disagree" not in found.info["reason"] and not found.info.get("unfinished")
+    return (found, found.info["reason"] or doubts(found)) if agreed else (None, "")
 
 
 def _probed(task: _Task, found: Posterior, rng) -> str:

@@ -11,10 +11,10 @@ import math
 import time
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import special
-from tqdm import tqdm
 
 from .lines import Line, Profiles, Sites
 from .normal_coordinates import NormalCoordinates
@@ -77,7 +77,8 @@ class Task:
     executor : Executor, optional
     journal : SlowJournal
         Keeps what was simulated.
-    bar : tqdm
+    bar
+        Of the progress.
     tally : dict
         made and failed.
     """
@@ -89,7 +90,7 @@ class Task:
     limit: int
     executor: Executor | None
     journal: SlowJournal
-    bar: tqdm
+    bar: Any
     tally: dict
 
     @property

@@ -402,7 +402,7 @@ def log_likelihood(
     TypeError, ValueError
         As `pseudo_marginal`.
     """
-    check_run(release, model, dict(particles=particles))
+    release = check_run(release, model, dict(particles=particles))
     theta = np.asarray(theta, float)
     halvings = None if look_ahead else (0,) * release.s_dp.size
     likelihood = FilteredLikelihood(release, model, particles, halvings)
@@ -413,9 +413,12 @@ def log_likelihood(
 CHECKED = 2 * 3  # paths by which a state space's shapes are tried
 
 
-def check_run(release: Release, model: Model | StateSpace, counts: dict[str, int]) -> None:
-    "ValueError or TypeError for a release, a model or whole numbers that cannot be used."
-    check_release(release)
+def check_run(release: Release, model: Model | StateSpace, counts: dict[str, int]) -> Release:
+    """The release, less missing values where there is no time to which they belong.
+
+    ValueError or TypeError for a release, a model or whole numbers that cannot be used.
+    """
+    present = check_release(release)
     for name, value in counts.items():
         whole_number(name, value, int(name != "warmup"))
     if not hasattr(release.mechanism, "log_prob"):
@@ -432,8 +435,10 @@ def check_run(release: Release, model: Model | StateSpace, counts: dict[str, int
                 f"{type(model).__name__} lacks {', '.join(missing)}"
             )
         _check_parts(release, _check_shapes(release, model))
-    elif getattr(model, "independent", False):
-        _check_values(release)
+        return release
+    if getattr(model, "independent", False):
+        _check_values(present)
+    return present
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #4253e27c
 def _check_shapes(release, model):

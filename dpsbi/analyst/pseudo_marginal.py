@@ -489,7 +489,7 @@ def pseudo_marginal(
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, not {method!r}")
     counts = dict(draws=draws, particles=1 if particles is None else particles)
-    check_run(release, model, counts)
+    release = check_run(release, model, counts)
     if max_simulations is not None:
         max_simulations = whole_number("max_simulations", max_simulations, FEWEST, most=None)
     about = about_run(

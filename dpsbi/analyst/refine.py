@@ -159,7 +159,8 @@ def refine(
     to be trusted; and when it is worth less than target_ess.
     """
     Call.of(running, refine)  # refuses what is none of them
-    check_release(release), check_generator(rng)
+    release = check_release(release)
+    check_generator(rng)
     simulations = whole_number("simulations", simulations, 0)
     _check(posterior, release, model, target_ess)
     if hasattr(model, "step"):

@@ -21,7 +21,7 @@ from .pairs import Simulations
 from .proposals import log_prior
 from .training import Training
 from ..mechanisms import Release
-from ..model import Model, check_release, released_width
+from ..model import Model, check_complete, released_width
 from ..posterior import Posterior
 from ..prior import Prior, about_prior
 from ..privacy import Query, whole_number
@@ -432,7 +432,8 @@ def rnpe(
     Source: Ward et al. (2022), Algorithm 1.
     """
     call = Call.of(running, rnpe)
-    check_release(release), check_generator(rng)
+    check_complete(release)
+    check_generator(rng)
     draws = whole_number("draws", draws)
     _error(error, release, np.ones((2, release.s_dp.size)))  # before any simulation
     query, width = release.query, released_width(release)

@@ -424,6 +424,7 @@ def smc_abc(
     Beaumont et al. (2009), eq. (3); Del Moral et al. (2012) for levels by effective sample size.
     """
     call = Call.of(running, smc_abc)
+    release = check_release(release)
     _check(release, kernel, draws, tolerance, populations, max_simulations)
     scale = _scale(scale, release)
     about = about_run(
@@ -449,7 +450,6 @@ def smc_abc(
 # %% ../../nbs/analyst/35_smc_abc.ipynb #cb5773e0
 def _check(release, kernel, draws, tolerance, populations, max_simulations) -> None:
     "ValueError for settings that make no sense."
-    check_release(release)
     if kernel not in ("mechanism", "distance"):
         raise ValueError(f"kernel must be 'mechanism' or 'distance', not {kernel!r}")
     if kernel == "mechanism" and not hasattr(release.mechanism, "log_prob"):

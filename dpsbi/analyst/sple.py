@@ -33,7 +33,7 @@ from .proposals import StudentMixture, fit_proposal, no_weight
 from .sppe import NeuralRounds
 from .training import Learning, Training, exact_weights
 from ..draws import rhat
-from ..mechanisms import Release
+from ..mechanisms import Release, coded
 from ..model import Model, check_release, simulate
 from ..posterior import MIXED
 from ..prior import about_prior
@@ -148,7 +148,7 @@ def sple(
     Source: SPPE/SPLE, Algorithm 2.
     """
     call = Call.of(running, sple)
-    check_release(release)
+    release = coded(check_release(release))
     check_fit(simulations, noise_draws, 200, rounds=rounds, draws=draws)
     check_share(defensive)
     if not isinstance(form, Fit) and form not in FITS:

@@ -26,7 +26,7 @@ from .flows import ConditionalFlow, Ensemble, on_one_thread
 from .pairs import Simulations, temper
 from .proposals import log_prior
 from .training import ENOUGH, Learning, Training, exact_weights, train, train_ensemble
-from ..mechanisms import Release
+from ..mechanisms import Release, coded
 from ..model import Model, check_release, simulate
 from ..prior import Prior, about_prior
 from ..running import Call, Checkpoint, NeuralRunning, about_run
@@ -263,7 +263,7 @@ def sppe(
     Source: SPPE/SPLE, Algorithm 1.
     """
     call = Call.of(running, sppe)
-    check_release(release)
+    release = coded(check_release(release))
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
     check_share(defensive)
     if correction not in CORRECTIONS:

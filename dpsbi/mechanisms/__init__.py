@@ -9,7 +9,7 @@ __all__ = []
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
-from .joint import Independent, join, observed
+from .joint import Independent, coded, join, observed
 from .mechanism import Example, Mechanism, kinds
 from .published import Published
 from .randomised import BinomialResponse, RandomisedResponse
@@ -30,6 +30,7 @@ __all__ = [
     "Release",
     "SmoothGaussian",
     "SmoothLaplace",
+    "coded",
     "join",
     "kinds",
     "observed",
