@@ -94,6 +94,19 @@ def test_pooling_lends_strength():
     assert about[0] > about[1] + 0.5
 
 
+def test_a_pooled_prior_under_totals_is_the_sum_over_its_grid():
+    seen = Release([3.0, 2.0, 6.0], Query(identity, 1, step=1, dim=3), DiscreteLaplace(1.5))
+    prior = Pooled(means=(0.5, 12), shapes=(0.5, 50), points=(6, 4))
+    found = noisy_counts(seen, names=NAMES, prior=prior, most=MOST, totals={("a", "b"): 3})
+    eta = np.exp(seen.mechanism.log_prob(seen.s_dp, EVERY.astype(float)))
+    eta = eta * (EVERY[:, 0] + EVERY[:, 1] == 3)
+    brute = sum(
+        np.bincount(EVERY[:, 2], eta * law.pmf(EVERY).prod(axis=1), MOST + 1)
+        for law in prior.grid()
+    )
+    assert np.allclose(found["c"].at(np.arange(MOST + 1)), brute / brute.sum(), atol=1e-12)
+
+
 def test_wide_noise_and_large_counts():
     seen = Release([3e6], Query(identity, 1, step=1, dim=1), DiscreteLaplace(2e4))
     law = noisy_counts(seen)["c0"]

@@ -202,6 +202,17 @@ def test_a_price_that_is_too_low_would_be_seen():
     assert np.maximum(p - np.exp(half) * q, 0).sum() > 1e-5
 
 
+def test_two_values_that_move_by_one_each_cost_more_than_one():
+    t, k = 2.0, np.arange(-60, 61)
+    loss = DiscreteGaussian(t).loss(Query(identity, math.sqrt(2), norm="l2", step=1, dim=2))
+    p, q = (np.exp(-0.5 * ((k - d) / t) ** 2 - log_normaliser(t)) for d in (0, 1))
+    both, moved = np.outer(p, p), np.outer(q, q)
+    for epsilon in (0.2, 0.7, 1.5):
+        true = np.maximum(both - np.exp(epsilon) * moved, 0).sum()
+        assert true <= loss.delta(epsilon)
+    assert loss.rho == 2 / (2 * t**2)
+
+
 # ---- prices, private draws and files
 
 
