@@ -8,6 +8,7 @@ __all__ = ['rhat', 'Draws']
 # %% ../nbs/05_draws.ipynb #8ffd3a96
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import signature
 from typing import Any, Callable, Self
 
 import numpy as np
@@ -148,6 +149,19 @@ class Draws:
     def __len__(self) -> int:
         return len(self.theta)
 
+    def __getitem__(self, name: str) -> np.ndarray:
+        "The draws (n,) of one parameter by its name, to go with `weights`; KeyError for no such."
+        if name not in self.names:
+            raise KeyError(f"there is no parameter {name!r}; they are {', '.join(self.names)}")
+        return self.theta[:, self.names.index(name)]
+
+    def to_frame(self) -> Any:
+        "A pandas DataFrame of the draws: a column for each parameter, and weight where they differ."
+        import pandas
+
+        frame = pandas.DataFrame(self.theta, columns=list(self.names))
+        return frame if self.log_weights is None else frame.assign(weight=self.weights)
+
     @property
     def dim(self) -> int:
         "d, the number of parameters."
@@ -257,14 +271,17 @@ class Draws:
         return self.anew(theta, None, self.names, info, density=self.density)
 
     def derive(self, **functions: Callable[[np.ndarray], ArrayLike]) -> Self:
-        """Draws of functions of theta: derive(R0=lambda theta: theta[:, 0] / theta[:, 1]).
+        """Draws of functions: derive(R0=lambda beta, gamma: beta / gamma), parameters by name.
+
+        Or of theta as a whole: derive(R0=lambda theta: theta[:, 0] / theta[:, 1]).
 
         Weights, chains and info stay, a density does not.
 
         Parameters
         ----------
         **functions : callables
-            Each maps draws (n, d) to (n,), and makes one column.
+            Each maps draws (n, d) to (n,), and makes one column. A function of two arguments or
+            more gets the draws (n,) of the parameters that they name.
 
         Raises
         ------
@@ -276,7 +293,7 @@ class Draws:
                 "name at least one function of theta, e.g. "
                 "derive(ratio=lambda theta: theta[:, 0] / theta[:, 1])"
             )
-        columns = {name: np.asarray(f(self.theta), float) for name, f in functions.items()}
+        columns = {name: np.asarray(self._given(f), float) for name, f in functions.items()}
         for name, column in columns.items():
             if column.shape != (len(self),):
                 raise ValueError(
@@ -285,6 +302,15 @@ class Draws:
                 )
         theta = np.stack(list(columns.values()), axis=1)
         return self.anew(theta, self.log_weights, tuple(columns), self.info)
+
+    def _given(self, function: Callable) -> Any:
+        "What a function makes of theta, or of the parameters that its arguments name."
+        try:
+            wanted = list(signature(function).parameters)
+        except ValueError:  # a function of C has none
+            wanted = []
+        by_name = len(wanted) > 1 and set(wanted) <= set(self.names)
+        return function(*(self[name] for name in wanted)) if by_name else function(self.theta)
 
     def log_prob(self, theta: ArrayLike) -> np.ndarray:
         "Log-density (k,) at theta (k, d), where the method has a density; else ValueError."

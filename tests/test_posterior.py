@@ -358,3 +358,16 @@ def test_what_a_subclass_adds_does_not_carry_over():
     draws = Named(rng.normal(size=(20, 1)))
     assert type(draws.resample(5, rng)) is Posterior
     assert type(draws.derive(double=lambda theta: 2 * theta[:, 0])) is Posterior
+
+
+def test_parameters_by_name():
+    draws = Posterior(np.arange(6.0).reshape(3, 2), np.log([0.2, 0.3, 0.5]), ("a", "b"))
+    assert draws["b"].tolist() == [1, 3, 5]
+    with pytest.raises(KeyError, match="they are a, b"):
+        draws["c"]
+    frame = draws.to_frame()
+    assert list(frame) == ["a", "b", "weight"] and np.allclose(frame.weight, [0.2, 0.3, 0.5])
+    assert list(Posterior(draws.theta).to_frame()) == list(Posterior(draws.theta).names)
+    found = draws.derive(ratio=lambda b, a: b - a, whole=lambda theta: theta.sum(axis=1))
+    assert found["ratio"].tolist() == [1, 1, 1] and found["whole"].tolist() == [1, 5, 9]
+    assert np.array_equal(found.weights, draws.weights)
