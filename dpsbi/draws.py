@@ -156,7 +156,7 @@ class Draws:
         return self.theta[:, self.names.index(name)]
 
     def to_frame(self) -> Any:
-        "A pandas DataFrame of the draws: a column for each parameter, and weight where they differ."
+        "A pandas DataFrame of the draws, a column for each parameter, and weight if they differ."
         import pandas
 
         frame = pandas.DataFrame(self.theta, columns=list(self.names))
