@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RANDOMNESS', 'VARIABLE', 'FAILURES', 'keyword_columns', 'keyword_arrays', 'keyword_rows', 'signature_of', 'described',
-           'keywords_taken', 'Portable', 'as_numbers', 'spelled', 'RowByRow']
+           'keywords_taken', 'Portable', 'as_numbers', 'spelled', 'OfTheGenerator', 'RowByRow']
 
 # %% ../nbs/09_functions.ipynb #fn-imports
 import difflib
@@ -228,6 +228,10 @@ def spelled(function: Callable, params: dict) -> str:
     shown = (f"{key}={np.asarray(value).tolist()!r}" for key, value in params.items())
     return f"{name}({', '.join(shown)})"
 
+# %% ../nbs/09_functions.ipynb #9f68cd33
+class OfTheGenerator(Exception):
+    "What a generator says to whoever called the function that it was given to: no failure of that."
+
 # %% ../nbs/09_functions.ipynb #fn-rowbyrow
 FAILURES = ("raise", "nan")
 
@@ -294,6 +298,8 @@ class RowByRow:
             random = dict(seed=int(rng.integers(2**31)))
         try:
             value = self.function(**row, **random)
+        except OfTheGenerator:
+            raise
         except Exception as error:
             if self.failures == "nan":
                 return None

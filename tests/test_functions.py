@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from scipy import stats
 
 import dpsbi
+from dpsbi import DiscreteLaplace, Model, Prior, Query, Release, infer, input_smc
+from dpsbi.analyst.training import Training
 from dpsbi.checks.testing import agrees
 from dpsbi.functions import Portable, RowByRow
 from dpsbi.model import query_values, simulate
@@ -273,3 +276,46 @@ def test_a_script_s_own_function_arrives_in_a_spawned_process(tmp_path):
         [sys.executable, str(script)], capture_output=True, text=True, env=os.environ, timeout=120
     )
     assert run.stdout.strip() == "[42.]", run.stderr
+
+
+def eight(rate, rng):
+    "Eight counts, one at a time."
+    return [float(rng.poisson(rate)) for _ in range(8)]
+
+
+def by_bits(rate, rng):
+    "A simulator whose randomness no tape of inputs can serve."
+    own = np.random.Generator(np.random.PCG64(rng.bit_generator.random_raw()))
+    return own.poisson(rate, 8).astype(float)
+
+
+@pytest.mark.parametrize("failures", ["raise", "nan"])
+def test_a_plain_function_is_replayed_row_by_row(failures):
+    "What a tape says to its caller is neither an error of the function nor a failed simulation."
+    model = Model.from_function(eight, Prior(rate=stats.gamma(3, scale=3)), failures=failures)
+    seen = Release(
+        [9.0, 7, 12, 8, 9, 10, 6, 11], Query(identity, 1, step=1, dim=8), DiscreteLaplace(2.0)
+    )
+    how = dict(draws=200, max_simulations=6000, progress=False)
+    found = input_smc(seen, model, rng=np.random.default_rng(1), **how)
+    assert found.info["failed"] == 0 and found.info["by_row"]
+
+
+def test_infer_goes_on_where_a_function_cannot_be_replayed():
+    model = Model.from_function(by_bits, Prior(rate=stats.gamma(3, scale=3)))
+    seen = Release(
+        [9.0, 7, 12, 8, 9, 10, 6, 11], Query(identity, 1, step=1, dim=8), DiscreteLaplace(0.2)
+    )
+    quick = dict(training=Training(steps=10, final_steps=10, members=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = infer(
+            seen,
+            model,
+            rng=np.random.default_rng(2),
+            max_simulations=9000,
+            neural=quick,
+            progress=False,
+        )
+    line = next(each for each in found.info["history"] if "moves" in each["engine"])
+    assert "bit_generator" in line["error"] and not found.exact

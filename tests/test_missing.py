@@ -92,3 +92,20 @@ def test_methods_that_need_every_value_say_so():
     seen = Release([1.0, np.nan], Query(identity, 1, dim=2), Laplace(1.0))
     with pytest.raises(ValueError, match="every value"):
         dpsbi.rnpe(seen, SIMULATED, rng=np.random.default_rng(1))
+
+
+def test_one_fit_answers_suppressed_values():
+    seen = released("suppressed")
+    quick = Training(final_steps=150, members=1)
+    fit = dpsbi.amortise(
+        seen.query,
+        seen.mechanism,
+        SIMULATED,
+        rng=np.random.default_rng(8),
+        simulations=2000,
+        training=quick,
+        progress=False,
+    )
+    mean, sd = truth("suppressed")
+    found = fit.posterior(seen, rng=np.random.default_rng(9))
+    assert abs(found.mean()[0] - mean) < 0.5 * sd

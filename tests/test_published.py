@@ -292,6 +292,11 @@ def test_what_is_missing_is_left_out_and_what_is_suppressed_is_not():
     assert observed(hidden) is hidden
 
 
+def test_the_exact_delta_is_asked_of_the_noise():
+    with pytest.raises(ValueError, match="no noise of its own"):
+        dpsbi.exact_delta(Published(DiscreteLaplace(1.0), suppress_below=2), [0.0], [1.0], 0.5)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

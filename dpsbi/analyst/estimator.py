@@ -18,7 +18,7 @@ from .flows import ConditionalFlow, Ensemble
 from .pairs import Simulations
 from .proposals import log_prior
 from .training import Learning, Training, train_ensemble
-from ..mechanisms import Release
+from ..mechanisms import Release, coded, with_codes
 from ..model import Model, query_values
 from ..posterior import Posterior
 from ..prior import Prior, about_prior
@@ -101,6 +101,7 @@ class Estimator:
         Warns where the release lies more than five standard deviations away from the simulated
         ones.
         """
+        release = coded(release) if isinstance(release, Release) else release
         s_dp = np.asarray(getattr(release, "s_dp", release), float)
         flows = self.flow.flows if isinstance(self.flow, Ensemble) else (self.flow,)
         r = len(flows[0].scaling.centre)
@@ -281,6 +282,7 @@ def amortise(
     """
     call = Call.of(running, amortise)
     check_fit(simulations, noise_draws)
+    mechanism = with_codes(mechanism)
     about = dict(mechanism=mechanism, prior=about_prior(model.prior), simulations=simulations)
     saved = call.saved(about_run("amortise", rng, **about))
     theta = model.prior.sample(simulations, rng)

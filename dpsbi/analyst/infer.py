@@ -314,7 +314,7 @@ def _moved(task: _Task, rng) -> tuple[Posterior | None, str]:
         found = input_smc(
             task.release, task.model, rng=rng, checkpoint=path, **options, **task.running
         )
-    except (ValueError, TypeError) as error:  # it cannot be replayed, or nothing was possible
+    except (ValueError, TypeError, NotImplementedError) as error:  # it cannot be replayed, say
         nothing = dict(ess=0.0, pareto_k=math.inf, failed=0, error=str(error))
         begun = min(limit, MOST_BEGUN)
         task.history.append(dict(engine=name, simulations=begun) | nothing)

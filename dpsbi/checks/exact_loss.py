@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from ..mechanisms import Mechanism
+from ..mechanisms.mechanism import Around
 
 # %% ../../nbs/checks/56_exact_loss.ipynb #27d708cc
 class Exact(NamedTuple):
@@ -265,7 +266,17 @@ def exact_delta(
         Its value on a neighbouring data set.
     epsilon : float
         At which δ is asked for.
+
+    Raises
+    ------
+    ValueError
+        For what is put around other mechanisms.
     """
+    if isinstance(mechanism, Around):
+        raise ValueError(
+            f"{type(mechanism).__name__} has no noise of its own, and loses no more than the noise "
+            "inside: ask for that of each mechanism inside"
+        )
     return losses(mechanism, s, s_neighbour).delta(epsilon)
 
 # %% ../../nbs/checks/56_exact_loss.ipynb #4f0f5c64

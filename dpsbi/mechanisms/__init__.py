@@ -9,7 +9,7 @@ __all__ = []
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
-from .joint import Independent, coded, join, observed
+from .joint import Independent, coded, join, observed, with_codes
 from .mechanism import Example, Mechanism, kinds
 from .published import Published
 from .randomised import BinomialResponse, RandomisedResponse
@@ -35,6 +35,7 @@ __all__ = [
     "kinds",
     "observed",
     "release",
+    "with_codes",
 ]
 globals().update(kinds())  # those too that only stand in a module here
 __all__ += [name for name in kinds() if name not in __all__]
