@@ -1857,6 +1857,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                   'dpsbi/mechanisms/mechanism.py'),
                                             'dpsbi.mechanisms.mechanism.moved_steps': ( 'mechanisms/mechanism.html#moved_steps',
                                                                                         'dpsbi/mechanisms/mechanism.py'),
+                                            'dpsbi.mechanisms.mechanism.own_steps': ( 'mechanisms/mechanism.html#own_steps',
+                                                                                      'dpsbi/mechanisms/mechanism.py'),
                                             'dpsbi.mechanisms.mechanism.sensitivity_in': ( 'mechanisms/mechanism.html#sensitivity_in',
                                                                                            'dpsbi/mechanisms/mechanism.py'),
                                             'dpsbi.mechanisms.mechanism.wrong_norm': ( 'mechanisms/mechanism.html#wrong_norm',

@@ -237,7 +237,7 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.mechanism",
-        "return max(1, math.floor(farthest / grid)) * int(grid)",
+        "return max(1, math.floor(farthest / grid)) * grid",
         "return max(1, math.floor(farthest / grid))",
         "steps of the query counted as steps of the noise",
     ),

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from ..accounting import Cost, as_written
+from ..accounting import Cost
 from ..losses import Loss, ZCDPLoss, dp_accounting_library, loosened
 from .discrete import nearest_step, steps_below, steps_of
-from .mechanism import ALLOWANCE, Example, Mechanism, sensitivity_in
+from .mechanism import ALLOWANCE, Example, Mechanism, own_steps, sensitivity_in
 from .sampler import LARGEST, opendp_library, vet
 from ..privacy import Query, identity, positive
 
@@ -76,16 +76,9 @@ def squared_steps(query: Query, step: float) -> int:
         For values off the grid whose number is not stated.
     """
     farthest = float(sensitivity_in(query, "l2")) * (1 + ALLOWANCE / 2) / step
-    grid = as_written(query.step) / as_written(step) if query.step is not None else None
-    if grid is not None and grid.denominator == 1:
-        whole = max(1, math.floor((farthest / int(grid)) ** 2))
-        return whole * int(grid) ** 2
-    if query.dim is None:
-        raise ValueError(
-            f"the query does not say that its values are multiples of {step:g}, "
-            "nor how many they are, and rounding moves each: state "
-            f"step={step:g} in the Query if they are (1 for counts), else its dim"
-        )
+    grid = own_steps(query, step)
+    if grid is not None:
+        return max(1, math.floor((farthest / grid) ** 2)) * grid**2
     return math.floor((farthest + math.sqrt(query.dim)) ** 2)
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #27ea69a1

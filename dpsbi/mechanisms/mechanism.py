@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ALLOWANCE', 'Mechanism', 'Around', 'Example', 'derived', 'kinds', 'about_mechanism', 'sensitivity_in', 'wrong_norm',
-           'moved_steps']
+           'moved_steps', 'own_steps']
 
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #024f9925
 import math
@@ -198,13 +198,24 @@ def moved_steps(query: Query, step: float) -> int:
     """
     sensitivity = as_written(sensitivity_in(query, "l1"))
     farthest = sensitivity * Fraction(1 + ALLOWANCE / 2) / as_written(step)
+    grid = own_steps(query, step)
+    if grid is not None:
+        return max(1, math.floor(farthest / grid)) * grid
+    return math.floor(farthest) + query.dim
+
+
+def own_steps(query: Query, step: float) -> int | None:
+    """How many steps of a grid a query's own step is; None where its values lie off the grid.
+
+    ValueError where they do, and their number is not stated: rounding moves each.
+    """
     grid = as_written(query.step) / as_written(step) if query.step is not None else None
     if grid is not None and grid.denominator == 1:
-        return max(1, math.floor(farthest / grid)) * int(grid)
+        return int(grid)
     if query.dim is None:
         raise ValueError(
             f"the query does not say that its values are multiples of {step:g}, "
             "nor how many they are, and rounding moves each: state "
             f"step={step:g} in the Query if they are (1 for counts), else its dim"
         )
-    return math.floor(farthest) + query.dim
+    return None
