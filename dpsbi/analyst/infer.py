@@ -319,7 +319,7 @@ def _moved(task: _Task, rng) -> tuple[Posterior | None, str]:
         begun = min(limit, MOST_BEGUN)
         task.history.append(dict(engine=name, simulations=begun) | nothing)
         return None, ""
-    task.note(name, found, found.info["simulations"])
+    task.note(name, found, found.info["simulations"], reason=found.info["reason"])
     agreed = "disagree" not in found.info["reason"] and not found.info.get("unfinished")
     return (found, found.info["reason"] or doubts(found)) if agreed else (None, "")
 
