@@ -128,7 +128,7 @@ class DiscreteGaussian(Mechanism):
     Parameters
     ----------
     scale : float
-        σ, in the units of the values; their standard deviation, to a part in a million from one step on.
+        σ, in the units of the values; their sd, to a part in a million from one step on.
     step : float
         The width of the grid; 1 for counts.
 
