@@ -26,7 +26,8 @@ ROOMS = {
         analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
         analyst.pseudo_marginal
-        analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
+        analyst.baselines analyst.flows analyst.pairs analyst.training analyst.budgets
+        analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band

@@ -14,6 +14,7 @@ from typing import Unpack
 
 import numpy as np
 
+from .budgets import Budgets, Contexts, Ranged
 from .flows import ConditionalFlow, Ensemble
 from .pairs import Simulations
 from .proposals import log_prior
@@ -53,10 +54,36 @@ class Estimator:
     ----------
     prior : of the parameters
     flow : a conditional density of unconstrained parameters, or an ensemble of such
+    contexts : how releases of a range of budgets are shown to it; None: as they are
     """
 
     prior: Prior
     flow: ConditionalFlow | Ensemble
+    contexts: Contexts | None = None
+
+    def context(self, release: Release | np.ndarray) -> np.ndarray:
+        "What the flow is given of a release; ValueError for one that it was not trained for."
+        if self.contexts is not None:
+            if not isinstance(release, Release):
+                raise ValueError(
+                    "this estimator answers at a range of ε: it needs the Release, "
+                    "whose mechanism says which"
+                )
+            return self.contexts.at(release)
+        release = coded(release) if isinstance(release, Release) else release
+        context = np.asarray(getattr(release, "s_dp", release), float)
+        width = len(self.flows[0].scaling.centre)
+        if context.shape != (width,):
+            raise ValueError(
+                f"the context must have shape ({width},), "
+                f"as the releases that this estimator was trained on, not {context.shape}"
+            )
+        return context
+
+    @property
+    def flows(self) -> tuple[ConditionalFlow, ...]:
+        "Its flows: one, or those of an ensemble."
+        return self.flow.flows if isinstance(self.flow, Ensemble) else (self.flow,)
 
     def log_prob(self, theta: np.ndarray, s_dp: np.ndarray) -> np.ndarray:
         """Log density (n,) at theta (n, d); -inf outside the support.
@@ -88,7 +115,7 @@ class Estimator:
 
         Parameters
         ----------
-        release : a Release, or its values s_dp (r,)
+        release : a Release; or its values s_dp (r,), where the mechanism is always the same
         draws : of the result
         rng : the same gives the same draws
         info : of the result
@@ -101,16 +128,8 @@ class Estimator:
         Warns where the release lies more than five standard deviations away from the simulated
         ones.
         """
-        release = coded(release) if isinstance(release, Release) else release
-        s_dp = np.asarray(getattr(release, "s_dp", release), float)
-        flows = self.flow.flows if isinstance(self.flow, Ensemble) else (self.flow,)
-        r = len(flows[0].scaling.centre)
-        if s_dp.shape != (r,):
-            raise ValueError(
-                f"the context must have shape ({r},), "
-                f"as the releases that this estimator was trained on, not {s_dp.shape}"
-            )
-        far = max(np.abs(flow.scaling.white(s_dp)).max() for flow in flows)
+        s_dp = self.context(release)
+        far = max(np.abs(flow.scaling.white(s_dp)).max() for flow in self.flows)
         if far > 5:
             warnings.warn(
                 f"the release lies {far:.0f} standard deviations away from the simulated releases "
@@ -130,9 +149,10 @@ class Estimator:
 
     def save(self, path: str | Path) -> None:
         "Write the networks to one .npz file; the prior is code and stays out."
-        flow = self.flow if isinstance(self.flow, Ensemble) else Ensemble((self.flow,))
+        arrays = Ensemble(self.flows).arrays() | dict(names=np.array(self.prior.names))
+        arrays |= {} if self.contexts is None else self.contexts.arrays()
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, names=np.array(self.prior.names), **flow.arrays())
+        np.savez(buffer, allow_pickle=False, **arrays)
         write_atomically(path, buffer.getvalue())
 
     @classmethod
@@ -147,6 +167,7 @@ class Estimator:
         try:
             arrays = read_arrays(data)
             names = tuple(arrays.pop("names").tolist())
+            contexts = Contexts.from_arrays(arrays)
             flow = Ensemble.from_arrays(arrays)
         except Exception as error:  # whatever a hostile file may provoke, it is refused in one way
             raise ValueError(
@@ -157,7 +178,7 @@ class Estimator:
             raise ValueError(
                 f"the estimator was trained for the parameters {names}, not for {prior.names}"
             )
-        return cls(prior, flow)
+        return cls(prior, flow, contexts)
 
 # %% ../../nbs/analyst/43_estimator.ipynb #d93e17d8-0
 CORRECTIONS = ("weights", "truncated", "atomic")
@@ -266,7 +287,7 @@ def amortise(
     Parameters
     ----------
     query : what is asked of the data
-    mechanism : any with sample and transform
+    mechanism : any with sample and transform; or `Budgets`, for the mechanisms of a range of ε
     model : prior and simulator
     rng : the same gives the same estimator, bit for bit on one machine
     simulations : calls of the simulator, all from the prior
@@ -282,7 +303,8 @@ def amortise(
     """
     call = Call.of(running, amortise)
     check_fit(simulations, noise_draws)
-    mechanism = with_codes(mechanism)
+    ranged = isinstance(mechanism, Budgets)
+    mechanism = mechanism if ranged else with_codes(mechanism)
     about = dict(mechanism=mechanism, prior=about_prior(model.prior), simulations=simulations)
     saved = call.saved(about_run("amortise", rng, **about))
     theta = model.prior.sample(simulations, rng)
@@ -290,7 +312,9 @@ def amortise(
     z = model.prior.to_unconstrained(theta)
     log_p = log_prior(model.prior, z)
     sims = usable(Simulations(z, s, log_p, log_p, np.zeros(simulations)))
+    contexts = Contexts.of(mechanism, s) if ranged else None
+    mechanism = Ranged(mechanism, query, contexts) if ranged else mechanism
     how = Learning(training, noise_draws, call.device)
     given = mechanism, None, sims, model.prior
     fits = train_ensemble(*given, rng=rng, how=how, progress=call.progress)
-    return Estimator(model.prior, Ensemble(tuple(f.flow for f in fits)))
+    return Estimator(model.prior, Ensemble(tuple(f.flow for f in fits)), contexts)
