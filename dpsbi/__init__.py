@@ -35,6 +35,7 @@ _HOMES = {
     "analyst.input_smc": "input_smc",
     "analyst.pseudo_marginal": "pseudo_marginal",
     "analyst.baselines": "naive confidential gibbs_ss",
+    "analyst.budgets": "Budgets",
     "analyst.estimator": "amortise",
     "analyst.sppe": "sppe",
     "analyst.sple": "sple",
@@ -43,6 +44,9 @@ _HOMES = {
     "analyst.infer": "infer",
     "analyst.noisy_counts": "noisy_counts Pooled",
     "analyst.compare": "compare",
+    "planning.yields": "Questions",
+    "planning.table": "Plan",
+    "planning.design": "plan Effort",
     "checks.classifier": "c2st",
     "checks.samples": "mmd2 ks",
     "checks.scores": "log_median_distance negative_log_density",
@@ -59,7 +63,7 @@ _HOMES = {
 _MODULES = (
     "privacy losses composition accounting book ledger mechanisms laplace_difference weights draws "
     "posterior pictures prior running model inverses tape replayed rqmc distances mmd simulators "
-    "owner analyst checks"
+    "owner analyst planning checks"
 ).split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_HOME_OF)

@@ -73,6 +73,7 @@ FLOORS = {
     "For the data owner": ["owner/*.ipynb"],
     "For the analyst": ["analyst/*.ipynb"],
     "Checks": ["checks/*.ipynb"],
+    "Planning": ["planning/*.ipynb"],
     "Tutorials": ["tutorials/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
     "Reading": [

@@ -33,6 +33,7 @@ ROOMS = {
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.audit checks.neighbours checks.exact_loss""",
+    4: "planning.yields planning.table planning.curves planning.design",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)

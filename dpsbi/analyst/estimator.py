@@ -14,7 +14,7 @@ from typing import Unpack
 
 import numpy as np
 
-from .budgets import Budgets, Contexts, Ranged
+from .budgets import Budgets, Contexts, ranged
 from .flows import ConditionalFlow, Ensemble
 from .pairs import Simulations
 from .proposals import log_prior
@@ -303,8 +303,8 @@ def amortise(
     """
     call = Call.of(running, amortise)
     check_fit(simulations, noise_draws)
-    ranged = isinstance(mechanism, Budgets)
-    mechanism = mechanism if ranged else with_codes(mechanism)
+    many = isinstance(mechanism, Budgets)
+    mechanism = mechanism if many else with_codes(mechanism)
     about = dict(mechanism=mechanism, prior=about_prior(model.prior), simulations=simulations)
     saved = call.saved(about_run("amortise", rng, **about))
     theta = model.prior.sample(simulations, rng)
@@ -312,8 +312,8 @@ def amortise(
     z = model.prior.to_unconstrained(theta)
     log_p = log_prior(model.prior, z)
     sims = usable(Simulations(z, s, log_p, log_p, np.zeros(simulations)))
-    contexts = Contexts.of(mechanism, s) if ranged else None
-    mechanism = Ranged(mechanism, query, contexts) if ranged else mechanism
+    contexts = Contexts.of(mechanism, s) if many else None
+    mechanism = ranged(mechanism, query, contexts) if many else mechanism
     how = Learning(training, noise_draws, call.device)
     given = mechanism, None, sims, model.prior
     fits = train_ensemble(*given, rng=rng, how=how, progress=call.progress)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from ..analyst.budgets import Budgets, Contexts, Ranged
-from ..analyst.estimator import Estimator, simulate_query
+from ..analyst.budgets import Budgets, Contexts, ranged
 from ..analyst.pairs import Simulations
 from ..analyst.proposals import log_prior
 from ..mechanisms import Mechanism
@@ -171,6 +170,8 @@ def pool_of(
     ends = np.cumsum([query(one).shape[1] for query in queries])
     together = Query(SideBySide(tuple(queries)), 1.0, dim=int(ends[-1]))
 
+    from dpsbi.analyst.estimator import simulate_query
+
     def simulated(theta):
         child = rng.spawn(1)[0]
         work = (together, model, theta, child, call)
@@ -266,7 +267,7 @@ def by_weights(
 
 # %% ../../nbs/planning/03_design.ipynb #ds-by-network
 def by_network(
-    design: Design, estimator: Estimator, pool: Pool, s_dp, model: Model, asked: Questions, rng, n
+    design: Design, estimator: Any, pool: Pool, s_dp, model: Model, asked: Questions, rng, n
 ) -> list[dict]:
     """What a network says of a design at one ε; its errors are those of the mean over releases.
 
@@ -312,7 +313,7 @@ class _Mechanism:
 
 def network_for(
     designs: list[Design], candidate: Any, values: np.ndarray, pool: Pool, model: Model, delta, rng
-) -> Estimator:
+) -> Any:
     """One network for all these ε.
 
     Parameters
@@ -324,6 +325,7 @@ def network_for(
     delta : at which ε is stated
     rng : the same gives the same network
     """
+    from dpsbi.analyst.estimator import Estimator
     from dpsbi.analyst.flows import Ensemble
     from dpsbi.analyst.training import Learning, Training, train_ensemble
 
@@ -333,9 +335,9 @@ def network_for(
     z = model.prior.to_unconstrained(pool.theta)
     log_p = log_prior(model.prior, z)
     sims = Simulations(z, values, log_p, log_p, np.zeros(len(z)))
-    ranged = Ranged(budgets, designs[0].query, contexts)
+    noise = ranged(budgets, designs[0].query, contexts)
     how = Learning(Training(members=1))
-    fits = train_ensemble(ranged, None, sims, model.prior, rng=rng, how=how, progress=False)
+    fits = train_ensemble(noise, None, sims, model.prior, rng=rng, how=how, progress=False)
     return Estimator(model.prior, Ensemble(tuple(each.flow for each in fits)), contexts)
 
 # %% ../../nbs/planning/03_design.ipynb #ds-kept
@@ -440,7 +442,7 @@ def plan(
     about = about_run(
         "plan",
         rng,
-        designs=[[each.name, each.epsilon, str(each.mechanism)] for each in designs],
+        designs=[[each.name, each.epsilon, each.mechanism] for each in designs],
         prior=about_prior(model.prior),
         at=dict(at or {}),
         asked=[*asked.names, *questions.utilities, str(questions.excludes), questions.level],
