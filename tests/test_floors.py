@@ -12,7 +12,8 @@ ROOMS = {
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
-        laplace_difference weights draws posterior pictures prior running functions model stepped
+        laplace_difference weights draws posterior pictures prior batches checkpoint running
+        functions model stepped
         inverses tape replayed rqmc distances.kernels distances.distance distances.sums
         distances.features distances.sorted_sums distances.mmd distances.summaries
         distances""",
