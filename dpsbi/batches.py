@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MAX_BATCH', 'PIECES', 'SMALL_PIECES', 'batch_sizes', 'in_order']
 
-# %% ../nbs/08_batches.ipynb #31af4b96
+# %% ../nbs/08_batches.ipynb #57b1b2ed
 import math
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['check_generator', 'seed_state', 'about_run', 'Checkpoint', 'generator_position', 'restore_generator', 'Journal']
 
-# %% ../nbs/08_checkpoint.ipynb #41f91e4c
+# %% ../nbs/08_checkpoint.ipynb #0edc83b7
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def about_run(
     of = {} if release is None else dict(s_dp=release.s_dp.tolist(), mechanism=release.mechanism)
     return dict(method=method, **of, **settings, seed=seed_state(rng))
 
-# %% ../nbs/08_checkpoint.ipynb #d40cdfa5
+# %% ../nbs/08_checkpoint.ipynb #17885605
 def _plain(fingerprint: dict) -> str:
     "A fingerprint as JSON; a mechanism by what tells it apart."
     return json.dumps(fingerprint, sort_keys=True, default=about_mechanism)

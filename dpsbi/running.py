@@ -19,7 +19,7 @@ from typing import Any, TypedDict, Unpack, get_args
 
 from .checkpoint import Checkpoint
 
-# %% ../nbs/08_running.ipynb #7b0f0632
+# %% ../nbs/08_running.ipynb #91b520c7
 from .batches import MAX_BATCH, batch_sizes, in_order  # noqa: F401
 from dpsbi.checkpoint import (  # noqa: F401
     Journal,
@@ -45,7 +45,7 @@ class Working(TypedDict, total=False):
     executor: Executor | None
     progress: bool
 
-# %% ../nbs/08_running.ipynb #707f1691
+# %% ../nbs/08_running.ipynb #1f4d75f1
 class Running(Working, total=False):
     """How a long run is carried out; the result is the same whatever they are.
 
@@ -157,7 +157,7 @@ def _watched(kernel: Any, stream: Any) -> bool:
         return bool(getattr(kernel, "_allow_stdin", False))
     return bool(getattr(stream, "isatty", lambda: False)())
 
-# %% ../nbs/08_running.ipynb #c9115811
+# %% ../nbs/08_running.ipynb #30c569fa
 def progress_bar(
     total: int | None, desc: str, unit: str = "", done: int = 0, progress: bool = True
 ) -> Any:

@@ -8,12 +8,12 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
-    0: """privacy losses composition accounting book ledger
+    0: """privacy losses composition cost accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
-        laplace_difference weights draws posterior pictures prior batches checkpoint running
-        functions model stepped
+        laplace_difference weights draws posterior pictures transforms marginals prior
+        batches checkpoint received running simulation functions model stepped
         inverses tape replayed rqmc distances.kernels distances.distance distances.sums
         distances.features distances.sorted_sums distances.mmd distances.summaries
         distances""",
