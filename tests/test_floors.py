@@ -13,8 +13,8 @@ ROOMS = {
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
         laplace_difference weights draws posterior pictures transforms marginals prior
-        batches checkpoint received running simulation functions model stepped
-        inverses tape replayed rqmc distances.kernels distances.distance distances.sums
+        batches checkpoint received running simulation signatures functions model stepped
+        inverses reader laws tape replayed rqmc distances.kernels distances.distance distances.sums
         distances.features distances.sorted_sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
