@@ -23,12 +23,11 @@ ROOMS = {
         simulators.linear_regression simulators.shares simulators.tables
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
-        analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
-        analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
+        analyst.exact_abc analyst.mixtures analyst.proposals analyst.importance analyst.consensus
+        analyst.mcem analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
-        analyst.pseudo_marginal
-        analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
-        analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
+        analyst.pseudo_marginal analyst.baselines analyst.flows analyst.pairs analyst.training
+        analyst.estimator analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
