@@ -56,6 +56,7 @@ TESTS = {
     "mechanisms": "test_mechanisms.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
+    "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
 }
@@ -179,7 +180,7 @@ MUTANTS = [
     ),
     Mutant(
         "accounting",
-        "return _sum(c.epsilon if bounded(c)",
+        "return exact_sum(c.epsilon if bounded(c)",
         "return max(c.epsilon if bounded(c)",
         "pure costs: the largest instead of the sum",
     ),
@@ -700,13 +701,13 @@ MUTANTS += [
         "each call draws the same numbers",
     ),
     Mutant(
-        "model",
+        "simulation",
         "sizes = batch_sizes(len(theta), model.batch)",
         "sizes = batch_sizes(len(theta))",
         "workers wait for a long batch of slow calls",
     ),
     Mutant(
-        "model",
+        "simulation",
         'if getattr(model.simulate, "failures", "raise") != "nan":',
         "if True:",
         "a query makes a number of a call that failed",

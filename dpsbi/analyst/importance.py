@@ -10,7 +10,14 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from .proposals import Rounds, check_rounds, draws_worth, evidence, no_weight
+from dpsbi.analyst.proposals import (
+    Rounds,
+    check_memory,
+    check_rounds,
+    draws_worth,
+    evidence,
+    no_weight,
+)
 from ..mechanisms import Release
 from ..model import Model, check_release, simulate
 from ..posterior import Posterior
@@ -75,6 +82,7 @@ def importance(
     call = Call.of(running, importance)
     release = check_release(release)
     check_rounds(release, rounds, simulations, defensive)
+    check_memory(rounds * simulations, model.prior.free, rounds + 1)
     about = about_run(
         "importance",
         rng,
