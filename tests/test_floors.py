@@ -22,7 +22,9 @@ ROOMS = {
         simulators.linear_regression simulators.shares simulators.tables
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
-        analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
+        analyst.exact_abc analyst.proposals analyst.importance analyst.consensus
+        analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
+        analyst.information analyst.mcem
         analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
         analyst.pseudo_marginal
