@@ -28,7 +28,8 @@ ROOMS = {
         analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
         analyst.pseudo_marginal
-        analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
+        analyst.baselines analyst.layers analyst.scaling analyst.conditional_flow
+        analyst.descent analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
@@ -46,8 +47,14 @@ SHARED = {  # which other simulators may import
     "simulators.tables",
 }
 HEAVY = {
-    "torch": {"analyst.flows", "analyst.training"},
-    "nflows": {"analyst.flows"},
+    "torch": {
+        "analyst.layers",
+        "analyst.conditional_flow",
+        "analyst.descent",
+        "analyst.flows",
+        "analyst.training",
+    },
+    "nflows": {"analyst.layers"},
     "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
 AT_THE_TOP = {"torch", "nflows"}  # which their rooms cannot do without
