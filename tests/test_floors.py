@@ -25,7 +25,8 @@ ROOMS = {
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus
         analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
         analyst.information analyst.mcem
-        analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
+        analyst.kernel_proposal analyst.levels analyst.populations analyst.smc_abc
+        analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
         analyst.pseudo_marginal
         analyst.baselines analyst.layers analyst.scaling analyst.conditional_flow
