@@ -49,7 +49,7 @@ TESTS = {
     "weights": "test_posterior.py",
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
-    "analyst.smc_abc": "test_smc_abc.py test_analyst.py",
+    "analyst.kernel_proposal": "test_smc_abc.py test_analyst.py",
     "analyst.mcem": "test_mcem.py",
     "analyst.rnpe": "test_rnpe.py",
     "running": "test_signatures.py",
@@ -655,9 +655,9 @@ MUTANTS += [
         "rejection control without its weights",
     ),
     Mutant(
-        "analyst.smc_abc",
-        "np.logaddexp(guard, np.log1p(-self.defensive) + log_kernels)",
-        "np.logaddexp(guard, log_kernels)",
+        "analyst.kernel_proposal",
+        "np.logaddexp(guard, np.log1p(-self.defensive) + log_kernels_at)",
+        "np.logaddexp(guard, log_kernels_at)",
         "a mixture that adds up to more than 1",
     ),
     Mutant(

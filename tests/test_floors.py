@@ -22,12 +22,16 @@ ROOMS = {
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.mixtures analyst.proposals analyst.importance
-        analyst.consensus analyst.mcem analyst.smc_abc analyst.da_mcmc
-        analyst.normal_coordinates analyst.lines analyst.moves analyst.input_smc
-        analyst.independence analyst.particle_filter analyst.pseudo_marginal analyst.baselines
-        analyst.flows analyst.pairs analyst.training analyst.budgets analyst.estimator
-        analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe analyst.infer
-        analyst.count_laws analyst.noisy_counts analyst.compare""",
+        analyst.consensus analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
+        analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
+        analyst.populations analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates
+        analyst.lines analyst.moves analyst.input_smc analyst.independence
+        analyst.particle_filter analyst.pseudo_marginal analyst.baselines analyst.layers
+        analyst.scaling analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
+        analyst.training analyst.budgets analyst.estimator analyst.sppe analyst.tilt
+        analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood analyst.sple
+        analyst.refine analyst.rnpe analyst.infer analyst.count_laws analyst.noisy_counts
+        analyst.compare""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard checks.audit
         checks.neighbours checks.exact_loss""",
@@ -44,8 +48,14 @@ SHARED = {  # which other simulators may import
     "simulators.tables",
 }
 HEAVY = {
-    "torch": {"analyst.flows", "analyst.training"},
-    "nflows": {"analyst.flows"},
+    "torch": {
+        "analyst.layers",
+        "analyst.conditional_flow",
+        "analyst.descent",
+        "analyst.flows",
+        "analyst.training",
+    },
+    "nflows": {"analyst.layers"},
     "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
 AT_THE_TOP = {"torch", "nflows"}  # which their rooms cannot do without

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dpsbi.analyst import mcem as module
+from dpsbi.analyst import latent
+from dpsbi.analyst.ascent import CONVERGED, Step, Z, settled
 from dpsbi.analyst.mcem import Ascent, Stages, mcem
+from dpsbi.analyst.weighted_draws import EStep, mean_and_error
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators.counts import Likelihood, Poisson, counting_query
@@ -202,16 +204,16 @@ def test_blocks_do_not_change_the_result(monkeypatch):
         progress=False,
     )
     whole = run()
-    monkeypatch.setattr(module, "BLOCK", 700)
+    monkeypatch.setattr(latent, "BLOCK", 700)
     assert run().theta == pytest.approx(whole.theta, rel=1e-13)
 
 
 def test_error_of_a_mean_reduces_to_the_textbook():
     rng = np.random.default_rng(5)
     f = rng.normal(size=(1000, 2))
-    mean, cov = module._mean_and_error(np.full(1000, 1e-3), f, 1000)
+    mean, cov = mean_and_error(np.full(1000, 1e-3), f, 1000)
     assert np.allclose(mean, f.mean(axis=0)) and np.allclose(cov, np.cov(f.T) / 1000)
-    _, by_group = module._mean_and_error(np.full(1000, 1e-3), f, 10)
+    _, by_group = mean_and_error(np.full(1000, 1e-3), f, 10)
     assert np.allclose(by_group, np.cov(f.reshape(10, 100, 2).mean(axis=1).T) / 10)
 
 
@@ -243,9 +245,7 @@ def test_differences_stay_inside_the_bounds(theta):
             return s[:, 0] * np.where(0 <= theta[0] <= 1, theta[0], np.nan) - 2 * theta[0] ** 2
 
     s = np.random.default_rng(14).normal(size=(100, 1))
-    derivatives = module._derivatives(
-        Rate(), module._Draws(s, np.zeros(100), 100), np.array([theta]), np.array([[0.0, 1.0]])
-    )
+    derivatives = latent.derivatives_at(Rate(), s, np.array([theta]), np.array([[0.0, 1.0]]))
     assert np.allclose(
         derivatives.score(s, np.array([theta]))[:, 0], s[:, 0] - 4 * theta, atol=1e-3
     )  # the stencil moved inwards
@@ -256,24 +256,24 @@ def test_ascent_asks_for_enough_draws():
     """Each step starts with the draws that would show the last increase; the first too small an
     increase ends it.
     """
-    step = module._EStep(count(37.4, Laplace(5.0)), Poisson(), np.random.default_rng(15), False)
+    step = EStep(count(37.4, Laplace(5.0)), Poisson(), np.random.default_rng(15), False)
     steps = []
     ascent, bounds = Ascent(1e-4, 100, 2**16), np.array([[0, np.inf]])
     for one, end, _ in ascent.iterate(step, np.array([30.0]), bounds, ascent.begin):
         steps.append(one)
         if end is not None:
             break
-    assert end == module.CONVERGED and len(steps) > 2
+    assert end == CONVERGED and len(steps) > 2
     for before, after in zip(steps, steps[1:]):
-        needed = before.simulations * (2 * module.Z * before.increase_error / before.increase) ** 2
+        needed = before.simulations * (2 * Z * before.increase_error / before.increase) ** 2
         assert after.simulations >= min(int(needed), 2**16)
-    assert steps[-1].increase + module.Z * steps[-1].increase_error < 1e-4
-    assert all(s.increase > module.Z * s.increase_error for s in steps[:-1])
+    assert steps[-1].increase + Z * steps[-1].increase_error < 1e-4
+    assert all(s.increase > Z * s.increase_error for s in steps[:-1])
 
 
 def test_few_effective_draws_prove_nothing():
-    assert not module._settled(module._Step(np.zeros(1), 1000, 3.0, 0.0, 0.0), 1e-4)
-    assert module._settled(module._Step(np.zeros(1), 1000, 300.0, 0.0, 0.0), 1e-4)
+    assert not settled(Step(np.zeros(1), 1000, 3.0, 0.0, 0.0), 1e-4)
+    assert settled(Step(np.zeros(1), 1000, 300.0, 0.0, 0.0), 1e-4)
     release = Release(np.full(6, 3.0), Query(identity, 1, dim=6), Laplace(0.01))
     with pytest.warns(RuntimeWarning, match="effective size"):
         fit = mcem(
