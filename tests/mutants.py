@@ -46,6 +46,8 @@ TESTS = {
     "distances": "test_mmd.py test_owner_side.py",
     "owner.svt": "test_svt.py test_abcdp.py test_owner_side.py",
     "owner.abcdp": "test_abcdp.py test_owner_side.py test_robustness.py",
+    "owner.rehearsal": "test_abcdp.py test_owner_side.py",
+    "owner.trials": "test_abcdp.py",
     "weights": "test_posterior.py",
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
@@ -626,14 +628,32 @@ MUTANTS += [
     ),
     Mutant(
         "owner.abcdp",
-        "        _charged(distance),\n        threshold",
-        "        distance.sensitivity,\n        threshold",
+        "Terms(charged_sensitivity(distance), threshold",
+        "Terms(distance.sensitivity, threshold",
         "the error of distances is free",
     ),
     Mutant(
-        "owner.abcdp", "        _rehearse(distance, shape, y[_finite(y)][:2])\n", "", "no rehearsal"
+        "owner.abcdp", "        rehearse(distance, shape, y[finite(y)][:2])\n", "", "no rehearsal"
     ),
     Mutant("owner.abcdp", "    ledger.settle(entry, proof)\n", "", "nothing is given back"),
+    Mutant(
+        "owner.rehearsal",
+        "for n in (0, 1, 2) if hidden else shape[:1]:",
+        "for n in shape[:1]:",
+        "a confidential number of records is rehearsed as if it were known",
+    ),
+    Mutant(
+        "owner.rehearsal",
+        "        with hushed():\n            d = np.asarray(measure(y), float)",
+        "        if True:\n            d = np.asarray(measure(y), float)",
+        "warnings of a distance tell of the records",
+    ),
+    Mutant(
+        "owner.trials",
+        'return self.mechanism.count if self.trials.selection == "top" else 1',
+        "return 1",
+        "the nearest are chosen among too few",
+    ),
     # ---- weights
     Mutant(
         "analyst.exact_abc",
