@@ -21,8 +21,8 @@ ROOMS = {
         simulators.birth_death simulators.epidemic simulators.sir
         simulators.linear_regression simulators.shares simulators.tables
         simulators.naive_bayes""",
-    2: """owner.noise owner.svt owner.svt_loss owner.selection owner.pool owner.rehearsal
-        owner.trials owner.abcdp owner.plan
+    2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss owner.selection
+        owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
         analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter

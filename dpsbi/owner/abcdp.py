@@ -177,9 +177,8 @@ def abcdp(
     """
     call = _call(running)
     check_generator(rng)
-    terms = Terms(
-        charged_sensitivity(distance), threshold, count, epsilon, resample, budget, trials
-    )
+    sensitivity = charged_sensitivity(distance)
+    terms = Terms(sensitivity, threshold, count, epsilon, resample, budget, trials)
     cost, source, pool = terms.cost, trials.source or Private(), trials.pool
     protects = (getattr(distance, what, None) for what in ("neighbours", "unit"))
     pay = partial(ledger.spend, cost, trials.label, *protects)
