@@ -530,31 +530,31 @@ MUTANTS += [
     ),
     # ---- distances
     Mutant(
-        "distances.mmd",
+        "distances.sensitivity",
         '"v": math.sqrt(2 * spread) / n',
         '"v": math.sqrt(spread) / n',
         "sensitivity of the MMD without its √2",
     ),
     Mutant(
-        "distances.mmd",
+        "distances.sensitivity",
         '"v2": (4 * n - 2) * spread / n**2',
         '"v2": (2 * n - 2) * spread / n**2',
         "half the sensitivity of MMD²",
     ),
     Mutant(
-        "distances.mmd",
+        "distances.sensitivity",
         '"u2": 4 * spread / n',
         '"u2": 2 * spread / n',
         "half the sensitivity of the U-statistic",
     ),
     Mutant(
-        "distances.mmd",
+        "distances.sensitivity",
         "        return math.sqrt(peak) / n",
         "        return math.sqrt(peak) / (2 * n)",
         "half the sensitivity to a record that goes",
     ),
     Mutant(
-        "distances.summaries",
+        "distances.clipped",
         "        return self.clip / self.n",
         "        return self.clip / (self.n + 1)",
         "a clipped mean of one record more",

@@ -14,7 +14,9 @@ ROOMS = {
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
         laplace_difference weights draws posterior pictures prior running functions model stepped
         inverses tape replayed rqmc distances.kernels distances.distance distances.sums
-        distances.features distances.sorted_sums distances.mmd distances.summaries
+        distances.features distances.sorted_sums distances.bandwidth
+        distances.sensitivity distances.routes distances.rounding distances.mmd
+        distances.clipped distances.stated distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.tuberculosis simulators.outbreaks
