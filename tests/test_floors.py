@@ -18,7 +18,8 @@ ROOMS = {
         distances.sensitivity distances.routes distances.rounding distances.mmd
         distances.clipped distances.stated distances.summaries
         distances""",
-    1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
+    1: """simulators.enumeration simulators.formula_9 simulators.count_likelihood
+        simulators.latent_count simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.tuberculosis simulators.outbreaks
         simulators.birth_death simulators.epidemic simulators.sir
         simulators.linear_regression simulators.shares simulators.tables
@@ -39,6 +40,10 @@ ROOMS = {
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
 SHARED = {  # which other simulators may import
+    "simulators.enumeration",
+    "simulators.formula_9",
+    "simulators.count_likelihood",
+    "simulators.latent_count",
     "simulators.streams",
     "simulators.tuberculosis",
     "simulators.outbreaks",
