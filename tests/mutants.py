@@ -44,8 +44,11 @@ TESTS = {
     "book": "test_ledger.py",
     "ledger": "test_ledger.py",
     "distances": "test_mmd.py test_owner_side.py",
+    "owner.price": "test_svt.py test_abcdp.py test_owner_side.py",
     "owner.svt": "test_svt.py test_abcdp.py test_owner_side.py",
     "owner.abcdp": "test_abcdp.py test_owner_side.py test_robustness.py",
+    "owner.rehearsal": "test_abcdp.py test_owner_side.py",
+    "owner.trials": "test_abcdp.py",
     "weights": "test_posterior.py",
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
@@ -528,31 +531,31 @@ MUTANTS += [
     ),
     # ---- distances
     Mutant(
-        "distances.mmd",
+        "distances.sensitivity",
         '"v": math.sqrt(2 * spread) / n',
         '"v": math.sqrt(spread) / n',
         "sensitivity of the MMD without its √2",
     ),
     Mutant(
-        "distances.mmd",
+        "distances.sensitivity",
         '"v2": (4 * n - 2) * spread / n**2',
         '"v2": (2 * n - 2) * spread / n**2',
         "half the sensitivity of MMD²",
     ),
     Mutant(
-        "distances.mmd",
+        "distances.sensitivity",
         '"u2": 4 * spread / n',
         '"u2": 2 * spread / n',
         "half the sensitivity of the U-statistic",
     ),
     Mutant(
-        "distances.mmd",
+        "distances.sensitivity",
         "        return math.sqrt(peak) / n",
         "        return math.sqrt(peak) / (2 * n)",
         "half the sensitivity to a record that goes",
     ),
     Mutant(
-        "distances.summaries",
+        "distances.clipped",
         "        return self.clip / self.n",
         "        return self.clip / (self.n + 1)",
         "a clipped mean of one record more",
@@ -565,37 +568,37 @@ MUTANTS += [
     ),
     # ---- the sparse vector technique
     Mutant(
-        "owner.svt",
-        "accept = (1 if self.monotone else 2) * self.sensitivity",
-        "accept = 1 * self.sensitivity",
+        "owner.price",
+        "return (1 if run.monotone else 2) * run.sensitivity",
+        "return 1 * run.sensitivity",
         "half the price of an accept",
     ),
     Mutant(
-        "owner.svt",
+        "owner.price",
         "return Cost(threshold + self.count * accept)",
         "return Cost(threshold + accept)",
         "one accept is charged, not c",
     ),
     Mutant(
-        "owner.svt",
-        "thresholds = self.count if self.resample else 1\n        slope",
-        "thresholds = 1\n        slope",
+        "owner.price",
+        "thresholds = run.count if run.resample else 1\n    slope",
+        "thresholds = 1\n    slope",
         "Gaussian thresholds drawn afresh are free",
     ),
     Mutant(
-        "owner.svt",
+        "owner.price",
         "count * accept**2) / 2",
         "count * accept**2) / 4",
         "half the Rényi slope of Gaussian noise",
     ),
     Mutant(
-        "owner.svt",
+        "owner.price",
         "thresholds = accepts + bool(pending) if self.resample else 1",
         "thresholds = accepts if self.resample else 1",
         "a refund of the last, open threshold",
     ),
     Mutant(
-        "owner.svt",
+        "owner.price",
         "if whole.delta > 0 or accepts >= self.count:",
         "if accepts >= self.count:",
         "a refund where δ was charged",
@@ -627,14 +630,32 @@ MUTANTS += [
     ),
     Mutant(
         "owner.abcdp",
-        "        _charged(distance),\n        threshold",
-        "        distance.sensitivity,\n        threshold",
+        "sensitivity = charged_sensitivity(distance)",
+        "sensitivity = distance.sensitivity",
         "the error of distances is free",
     ),
     Mutant(
-        "owner.abcdp", "        _rehearse(distance, shape, y[_finite(y)][:2])\n", "", "no rehearsal"
+        "owner.abcdp", "        rehearse(distance, shape, y[finite(y)][:2])\n", "", "no rehearsal"
     ),
     Mutant("owner.abcdp", "    ledger.settle(entry, proof)\n", "", "nothing is given back"),
+    Mutant(
+        "owner.rehearsal",
+        "for n in (0, 1, 2) if hidden else shape[:1]:",
+        "for n in shape[:1]:",
+        "a confidential number of records is rehearsed as if it were known",
+    ),
+    Mutant(
+        "owner.rehearsal",
+        "        with hushed():\n            d = np.asarray(measure(y), float)",
+        "        if True:\n            d = np.asarray(measure(y), float)",
+        "warnings of a distance tell of the records",
+    ),
+    Mutant(
+        "owner.trials",
+        'return self.mechanism.count if self.trials.selection == "top" else 1',
+        "return 1",
+        "the nearest are chosen among too few",
+    ),
     # ---- weights
     Mutant(
         "analyst.exact_abc",

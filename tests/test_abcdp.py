@@ -5,6 +5,7 @@ show, reproducibility.
 import itertools
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from dpsbi.accounting import BudgetError
 from dpsbi.distances import clipped_mean_distance, mmd_distance, summary_distance
 from dpsbi.ledger import Ledger
 from dpsbi.model import Model
-from dpsbi.owner.abcdp import NothingAccepted, abcdp, simulate_pool, synthetic
+from dpsbi.owner.abcdp import NothingAccepted, Trials, abcdp, simulate_pool, synthetic
 from dpsbi.owner.noise import Private, Seeded
 from dpsbi.owner.plan import largest_count, plan, replay
 from dpsbi.owner.selection import NoisySmallest
@@ -50,7 +51,11 @@ KEYS = {
 CHARGED = getattr(DISTANCE, "computed_sensitivity", DISTANCE.sensitivity)
 
 
+TRIED = [field.name for field in fields(Trials)]
+
+
 def run(ledger, **kw):
+    "A run; keywords of its trials among the others."
     given = (
         dict(
             x=X,
@@ -65,7 +70,9 @@ def run(ledger, **kw):
         )
         | kw
     )
-    return abcdp(given.pop("x"), given.pop("model"), given.pop("distance"), ledger=ledger, **given)
+    trials = Trials(**{name: given.pop(name) for name in TRIED if name in given})
+    x, model, distance = (given.pop(name) for name in ("x", "model", "distance"))
+    return abcdp(x, model, distance, ledger=ledger, trials=trials, **given)
 
 
 @pytest.mark.parametrize(
@@ -555,7 +562,7 @@ def test_a_killed_pool_resumes_to_the_same_result(tmp_path):
             raise KeyboardInterrupt
         return MODEL.simulate(theta, rng)
 
-    import dpsbi.owner.abcdp as module
+    import dpsbi.owner.pool as module
 
     clock, module.time = (
         module.time,
@@ -618,3 +625,23 @@ def test_synthetic_data_are_simulations_at_the_draws():
     posterior = Posterior(np.array([[0.001], [0.002]]))
     fake = synthetic(posterior, MODEL, 7, rng=np.random.default_rng(11))
     assert fake.shape == (7, N) and fake.max() <= 0.002
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_a_keyword_of_the_trials_is_told_where_it_belongs(name):
+    ledger = Ledger(1.0)
+    usual = dict(count=5, epsilon=1.0, ledger=ledger, rng=np.random.default_rng(1))
+    belongs = rf"unexpected keyword argument '{name}'.*pass trials=Trials\({name}=…\)"
+    with pytest.raises(TypeError, match=belongs):
+        abcdp(X, MODEL, DISTANCE, threshold=0.05, **usual, **{name: None})
+    assert not ledger.history
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [dict(simulations=0), dict(noise="uniform"), dict(delta=-0.1), dict(delta=1.0)],
+    ids=str,
+)
+def test_trials_check_themselves(wrong):
+    with pytest.raises(ValueError):
+        Trials(**wrong)

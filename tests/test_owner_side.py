@@ -19,6 +19,7 @@ from dpsbi import mmd
 from dpsbi.accounting import Cost
 from dpsbi.distances import StatedDistance, clipped_mean_distance, mmd_distance, summary_distance
 from dpsbi.ledger import Ledger
+from dpsbi.owner.abcdp import Trials
 from dpsbi.owner.noise import Private
 from dpsbi.owner.selection import NoisySmallest
 from dpsbi.owner.svt import SparseVector
@@ -251,9 +252,9 @@ def accepts_everything(x, distance, **how):
 @pytest.mark.parametrize(
     "how",
     [
-        dict(threshold=1e9, simulations=30),
-        dict(threshold=-1e9, simulations=30),
-        dict(selection="top", simulations=5),
+        dict(threshold=1e9, trials=Trials(30)),
+        dict(threshold=-1e9, trials=Trials(30)),
+        dict(trials=Trials(5, "top")),
     ],
     ids=["accepts all", "accepts none", "top"],
 )
@@ -272,7 +273,7 @@ def test_abcdp_says_the_same_of_all_records(name, how, neighbours):
 def test_abcdp_and_a_distance_that_fails_on_records():
     distance = DISTANCES["raises on some"]("replace")
     seen = {
-        label: accepts_everything(x, distance, threshold=-1e9, simulations=30)
+        label: accepts_everything(x, distance, threshold=-1e9, trials=Trials(30))
         for label, x in RECORDS.items()
     }
     assert all(found == seen["plain"] for found in seen.values())

@@ -21,7 +21,7 @@ import warnings
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from dpsbi.analyst.pseudo_marginal import Walk
 from dpsbi.analyst.smc_abc import Populations
 from dpsbi.analyst.training import Training
 from dpsbi.distances import summary_distance
+from dpsbi.owner.abcdp import Trials
 from dpsbi.owner.noise import Seeded
 from dpsbi.owner.selection import NoisySmallest
 from dpsbi.owner.svt import SparseVector
@@ -65,17 +66,14 @@ ROUGH = dpsbi.importance(
 TINY_FLOW = Shape(layers=1, hidden=8)
 BRIEF = dict(training=Training(steps=5, final_steps=5, members=1, flow=TINY_FLOW))
 RECORDS = np.array([37.0])
+TRIED = [field.name for field in fields(Trials)]
 
 
 def owner(release, model, *, distance=summary_distance(Query(identity, 1.0)), ledger=None, **kw):
-    seeded = dict(
-        threshold=5.0,
-        count=5,
-        epsilon=1.0,
-        simulations=160,
-        source=Seeded(np.random.default_rng(0)),
-    )
-    return dpsbi.abcdp(RECORDS, model, distance, ledger=ledger or Ledger(1.0, 1e-5), **seeded | kw)
+    seeded = dict(simulations=160, source=Seeded(np.random.default_rng(0)))
+    trials = Trials(**seeded | {name: kw.pop(name) for name in TRIED if name in kw})
+    given = dict(threshold=5.0, count=5, epsilon=1.0, trials=trials) | kw
+    return dpsbi.abcdp(RECORDS, model, distance, ledger=ledger or Ledger(1.0, 1e-5), **given)
 
 
 def small(function, **defaults):

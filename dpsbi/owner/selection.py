@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from ..accounting import Cost
 from ..losses import ZCDPLoss, loosened
 from .noise import noise_steps, on_grid
-from .svt import cheaper, solve_scale
+from .price import cheaper, solve_scale
 from ..privacy import positive, whole_number
 
 # %% ../../nbs/owner/23_selection.ipynb #55a8044b
