@@ -14,6 +14,7 @@ from typing import Any, Callable, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .kept import Thinned
 from .privacy import whole_number
 from dpsbi.weights import (
     arviz_library,
@@ -104,13 +105,18 @@ def rhat(chains: np.ndarray) -> np.ndarray:
     return np.array([arviz_library().rhat(each) for each in np.moveaxis(chains, 2, 0)], float)
 
 # %% ../nbs/05_draws.ipynb #draws-values
-def _values(values, n: int, weights: np.ndarray | None) -> np.ndarray | None:
-    """Confidential values (n, r), read-only, or None.
+def _values(values, n: int, weights: np.ndarray | None) -> np.ndarray | Thinned | None:
+    """Confidential values (n, r), read-only, or of some of the draws, or None.
 
     ValueError for another number of rows, or where a draw that carries weight has none.
     """
     if values is None:
         return None
+    if isinstance(values, Thinned):
+        if values.rows[-1] >= n:
+            raise ValueError(f"values of draw {values.rows[-1]} are given, of {n} draws")
+        _values(values.s, len(values.s), values.log_weights(weights))
+        return values
     values = np.asarray(values, float).view()  # no copy: they may be many
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != n or values.shape[1] == 0:
@@ -147,7 +153,8 @@ class Draws:
         (n, d) -> log-density (n,), where the method has one (not saved).
     values : array (n, r), optional
         The confidential values of the query that belong to each draw, where the method keeps them:
-        row i and theta i come from one draw of both. NaN only where the weight is zero.
+        row i and theta i come from one draw of both. NaN only where the weight is zero. Or
+        `dpsbi.kept.Thinned`: those of some of the draws, where they were too many.
 
     Raises
     ------
@@ -160,7 +167,7 @@ class Draws:
     names: tuple[str, ...] | None = None
     info: dict | None = None
     density: Callable[[np.ndarray], np.ndarray] | None = field(default=None, kw_only=True)
-    values: np.ndarray | None = field(default=None, kw_only=True)
+    values: np.ndarray | Thinned | None = field(default=None, kw_only=True)
 
     def __post_init__(self):
         theta = _draws(self.theta)
@@ -279,6 +286,27 @@ class Draws:
         "Draws of these arguments; what a subclass adds to them does not carry over."
         return Draws(*arguments, **named)
 
+    def with_values(self) -> Self:
+        """The draws whose confidential values were kept, with weights that allow for the others.
+
+        Themselves, where all were. ValueError where none were.
+        """
+        if self.values is None:
+            raise ValueError("these draws hold no confidential values")
+        if not isinstance(self.values, Thinned):
+            return self
+        kept, info = self.values, self.info
+        if "chains" in info:  # chains of every so-many-th draw
+            length = len(self) // info["chains"]
+            sizes = np.bincount(kept.rows // length, minlength=info["chains"])
+            alike = kept.log_share is None and (sizes == sizes[0]).all()
+            info = info if alike else {k: v for k, v in info.items() if k != "chains"}
+        weights = kept.log_weights(self.log_weights)
+        about = self.names, info
+        return self.anew(
+            self.theta[kept.rows], weights, *about, density=self.density, values=kept.s
+        )
+
     def resample(self, n: int, rng: np.random.Generator) -> Self:
         """Draws of equal weight, by systematic resampling in random order.
 
@@ -292,8 +320,11 @@ class Draws:
         Returns
         -------
         Draws
-            Their info keeps all but the chains.
+            Their info keeps all but the chains. Where the confidential values of some draws were
+            kept, it is those draws.
         """
+        if isinstance(self.values, Thinned):
+            return self.with_values().resample(n, rng)
         n = whole_number("n", n)
         info = {key: value for key, value in self.info.items() if key != "chains"}
         which = systematic(self.weights, int(n), rng)

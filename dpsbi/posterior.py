@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .draws import Draws
+from .kept import Thinned
 from .privacy import read_arrays, write_atomically
 from dpsbi.weights import (
     BELIEVED,
@@ -68,8 +69,9 @@ class Posterior(Draws):
     def confidential(self) -> "Posterior":
         """The posterior of the confidential values of the query: what lies behind the noise.
 
-        Draws that belong to those of theta, with the same weights and chains. Names are those in
-        info["values"], else s[0], s[1], …
+        Draws that belong to those of theta, with the same weights and chains (to those of
+        `with_values`, where the values of some were kept). Names are those in info["values"], else
+        s[0], s[1], …
 
         Raises
         ------
@@ -78,14 +80,15 @@ class Posterior(Draws):
         """
         if self.values is None:
             raise AttributeError(_no_values(self))
-        values, lacking = self.values, ~np.isfinite(self.values).all(axis=1)
+        draws = self.with_values()
+        values, lacking = draws.values, ~np.isfinite(draws.values).all(axis=1)
         if lacking.any():  # their weight is zero, so that any number will do
-            values = np.where(lacking[:, None], values[np.argmax(self.weights)], values)
-        info = {key: self.info[key] for key in _ABOUT_VALUES if key in self.info}
+            values = np.where(lacking[:, None], values[np.argmax(draws.weights)], values)
+        info = {key: draws.info[key] for key in _ABOUT_VALUES if key in draws.info}
         if "values_rhat" in self.info:
             info["rhat"] = self.info["values_rhat"]
         names = self.info.get("values") or tuple(f"s[{j}]" for j in range(values.shape[1]))
-        return Posterior(values, self.log_weights, names, info | {"of": CONFIDENTIAL})
+        return Posterior(values, draws.log_weights, names, info | {"of": CONFIDENTIAL})
 
     @property
     def exact(self) -> bool | None:
@@ -169,10 +172,13 @@ class Posterior(Draws):
         if self.approximate:
             return ["approximate"] * self.dim
         spread = np.atleast_1d(np.asarray(self.info.get("rhat", 1.0), float))
-        mixed = spread[np.isfinite(spread)].max(initial=1.0) <= MIXED
-        if self.exact is False or self.pareto_k > BELIEVED or not mixed:
+        apart = np.where(np.isfinite(spread), spread, 1.0) > MIXED
+        if self.info.get("of") != CONFIDENTIAL or apart.size != self.dim:
+            apart = np.full(self.dim, apart.any())  # parameters are judged all together
+        if self.exact is False or self.pareto_k > BELIEVED:
             return ["no"] * self.dim
-        return [{"": "yes", "sd": "not the sd", "mean": "no"}[doubt] for doubt in self.doubtful()]
+        words = {"": "yes", "sd": "not the sd", "mean": "no"}
+        return ["no" if far else words[doubt] for far, doubt in zip(apart, self.doubtful())]
 
     def summary(self) -> Any:
         """A pandas table, one line for each parameter.
@@ -238,7 +244,8 @@ class Posterior(Draws):
         return unpack(Path(path).read_bytes(), path)
 
     def __repr__(self):
-        return f"Posterior({len(self)} draws of {', '.join(self.names)}, {self._kind()})"
+        names = self.names if self.dim <= 8 else (*self.names[:2], "…", self.names[-1])
+        return f"Posterior({len(self)} draws of {', '.join(names)}, {self._kind()})"
 
     def _repr_html_(self) -> str:
         k = "" if self.log_weights is None else f", Pareto k {self.pareto_k:.2f}"
@@ -252,11 +259,12 @@ _ABOUT_VALUES = ("method", "engine", "exact", "reason", "chains", "rhat")
 
 def _no_values(posterior: Posterior) -> str:
     "Why a posterior has no confidential values, in words."
+    unnamed = posterior.info.get("method", "which it does not name")
     return (
         "this posterior has no draws of the confidential values: its method, "
-        f"{posterior.info.get('method', 'which it does not name')}, keeps none. The exact engines "
-        "do (infer, importance, exact_abc, smc_abc, input_smc, refine, da_mcmc and the particle "
-        "filters); for any other posterior, predict draws them given its theta and the release"
+        f"{posterior.info.get('engine', unnamed)}, kept none. The exact engines do (importance, "
+        "exact_abc, smc_abc, input_smc, refine, da_mcmc, the particle filters, and infer where it "
+        "is exact); for any other posterior, predict draws them given its theta and the release"
     )
 
 # %% ../nbs/05_posterior.ipynb #f14968e2
@@ -276,6 +284,9 @@ def pack(posterior: Posterior) -> bytes:
     TypeError where info holds what JSON cannot.
     """
     kept = dict(log_weights=posterior.log_weights, values=posterior.values)
+    if isinstance(posterior.values, Thinned):
+        thinned = posterior.values
+        kept |= dict(values=thinned.s, rows=thinned.rows.astype(float), log_share=thinned.log_share)
     arrays = {name: array for name, array in kept.items() if array is not None}
     version = 2 if "values" in arrays else 1  # which older programs also read
     about = dict(format="dpsbi.Posterior", version=version)
@@ -294,11 +305,14 @@ def unpack(data: bytes, source: str | Path = "the file") -> Posterior:
         meta = json.loads(arrays.pop("meta").tobytes())
         if meta["format"] != "dpsbi.Posterior" or meta["version"] not in (1, 2):
             raise ValueError(f"it is a {meta['format']}, version {meta['version']}")
-        known = set(arrays) <= {"theta", "log_weights", "values"}
+        known = set(arrays) <= {"theta", "log_weights", "values", "rows", "log_share"}
         if not known or any(a.dtype != np.float64 for a in arrays.values()):
             raise ValueError("its arrays are not the float64 arrays theta, log_weights and values")
         given = arrays["theta"], arrays.get("log_weights"), meta["names"], meta["info"]
-        return Posterior(*given, values=arrays.get("values"))
+        values = arrays.get("values")
+        if "rows" in arrays:
+            values = Thinned(values, arrays["rows"], arrays.get("log_share"))
+        return Posterior(*given, values=values)
     except Exception as error:  # whatever a hostile file may provoke, it is refused in one way
         raise ValueError(
             f"{source} is not a posterior that this version can read "

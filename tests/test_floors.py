@@ -12,9 +12,9 @@ ROOMS = {
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
-        laplace_difference weights draws posterior pictures prior running functions model stepped
-        inverses tape replayed rqmc distances.kernels distances.distance distances.sums
-        distances.features distances.sorted_sums distances.mmd distances.summaries
+        laplace_difference weights kept draws posterior pictures prior running functions model
+        behind stepped inverses tape replayed rqmc distances.kernels distances.distance
+        distances.sums distances.features distances.sorted_sums distances.mmd distances.summaries
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.tuberculosis simulators.outbreaks

@@ -367,6 +367,12 @@ class Rounds:
         "Log density (n, k) of each proposal."
         return np.column_stack([g.log_prob(z) for g in self.proposals])
 
+    def log_ratio(self, z: np.ndarray) -> np.ndarray:
+        "Log of prior / proposals (n,) at z (n, free) that `propose` gave: a weight without η."
+        log_q = self.log_density(z)
+        mixed = log_mixture(log_q, self.counts + self.history[-1])
+        return log_weight(log_q[:, 0], 0.0, mixed)
+
     def add(self, z: np.ndarray, log_eta: np.ndarray) -> None:
         "One more round: its draws under every proposal, and every weight anew."
         log_q = self.log_density(z)

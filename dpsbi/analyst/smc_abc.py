@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from .proposals import draws_worth, evidence, log_prior, log_weight, temper
+from ..behind import handed_over, simulate_kept
+from ..kept import Keeper, Thinned
 from ..mechanisms import Release
 from ..model import Model, check_release, private_batch, simulate
 from ..posterior import Posterior
@@ -115,9 +117,13 @@ class MechanismKernel:
         theta: np.ndarray,
         rng: np.random.Generator,
         executor: Executor | None,
+        keep: tuple[Keeper, np.ndarray] | None = None,
     ) -> np.ndarray:
-        "log η (n,) of one simulation at each theta (n, d)."
-        return simulate(release, model, theta, rng=rng, executor=executor, progress=False)[1]
+        "log η (n,) of one simulation at each theta (n, d); its values go to a keeper, if given."
+        options = dict(rng=rng, executor=executor, progress=False)
+        if keep is None:
+            return simulate(release, model, theta, **options)[1]
+        return simulate_kept(release, model, theta, *keep, **options)
 
     def possible(self, outcomes: np.ndarray) -> np.ndarray:
         "Which simulations could have led to the release (n,)."
@@ -169,8 +175,9 @@ class DistanceKernel:
         theta: np.ndarray,
         rng: np.random.Generator,
         executor: Executor | None,
+        keep: None = None,
     ) -> np.ndarray:
-        "Releases (n, r), noise and all, of one simulation at each theta (n, d)."
+        "Releases (n, r), noise and all, of one simulation at each theta (n, d); nothing is kept."
         sizes = batch_sizes(len(theta))
         starts = np.cumsum([0, *sizes[:-1]])
         batches = zip(starts, sizes, rng.spawn(len(sizes)))
@@ -271,31 +278,44 @@ class _Run:
         self.simulations = self.failed = 0
         self.z, self.outcomes, self.recorded = [], [], []
         earlier = saved.load()
+        self.keeper = None
         if earlier is not None:
             cuts = np.cumsum(earlier["sizes"])[:-1]
             pieces = np.split(earlier["z"], cuts), np.split(earlier["outcomes"], cuts)
             self.recorded = list(zip(*pieces))
+        self.earlier = earlier or {}
 
-    def population(self, proposal, n, about):
+    def population(self, proposal, n, about, final=False):
         "n draws of the proposal, simulated: z (n, free), outcomes, and log prior / proposal (n,)."
         child, k = self.rng.spawn(1)[0], len(self.z)
+        keep = self._keep(child) if final and isinstance(self.kernel, MechanismKernel) else None
         if k < len(self.recorded):
             z, outcomes = self.recorded[k]
         else:
             z = proposal.sample(n, child)
             theta = self.model.prior.from_unconstrained(z)
-            outcomes = self.kernel.outcomes(self.release, self.model, theta, child, self.executor)
+            keep = None if keep is None else (keep, proposal.log_ratio(z))
+            given = self.release, self.model, theta, child, self.executor
+            outcomes = self.kernel.outcomes(*given, keep)
         self.z.append(z)
         self.outcomes.append(outcomes)
         if k >= len(self.recorded):
             all_z, all_outcomes = np.concatenate(self.z), np.concatenate(self.outcomes)
             sizes = np.array([len(z) for z in self.z])
-            self.saved.save(z=all_z, outcomes=all_outcomes, sizes=sizes)
+            values = {} if self.keeper is None else self.keeper.arrays()
+            self.saved.save(z=all_z, outcomes=all_outcomes, sizes=sizes, **values)
         self.simulations += len(z)
         self.failed += int((~self.kernel.possible(outcomes)).sum())
         self.bar.set_postfix_str(about, refresh=False)
         self.bar.update(len(z))
         return z, outcomes, proposal.log_ratio(z)
+
+    def _keep(self, rng):
+        "The keeper of the final populations, with what a checkpoint held of it."
+        if self.keeper is None:
+            self.keeper = Keeper(rng)
+            self.keeper.restore(self.earlier)
+        return self.keeper
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #5907f272
 def _build(prior, z, log_weights, populations, floor) -> KernelProposal:
@@ -352,7 +372,8 @@ def _collect(run, proposal, level, draws, populations, limit):
     "The final population at this level: positions, log weights and their effective size."
     z, log_weights, n, ess = [], [], populations.size, 0.0
     while n > 0:
-        new_z, outcomes, log_ratio = run.population(proposal, n, f"final population, ESS {ess:.0f}")
+        about = f"final population, ESS {ess:.0f}"
+        new_z, outcomes, log_ratio = run.population(proposal, n, about, final=True)
         z.append(new_z)
         log_weights.append(log_ratio + run.kernel.log_kernel(outcomes, level))
         log_w = np.concatenate(log_weights)
@@ -410,6 +431,7 @@ def smc_abc(
     Returns
     -------
     Posterior
+        With `confidential`, by the mechanism's kernel.
         Its info holds the schedule (levels, ess_by_population, ended), simulations, acceptance
         (effective draws per simulation of the last population), exact, and for the mechanism
         log_evidence with its standard error. Warns when fewer draws than wanted came.
@@ -431,6 +453,7 @@ def smc_abc(
         "smc_abc",
         rng,
         release,
+        version=2,
         kernel=kernel,
         settings=dict(draws=draws, tolerance=tolerance, limit=max_simulations),
         populations=asdict(populations),
@@ -514,5 +537,16 @@ def _posterior(run, z, log_weights, ess, level, draws, history):
         info |= dict(log_evidence=log_evidence, log_evidence_se=error)
     else:
         info |= dict(tolerance=float(level), scale=run.kernel.scale.tolist())
-    prior = run.model.prior
-    return Posterior(prior.from_unconstrained(z[kept]), log_weights[kept], prior.names, info)
+    prior, values = run.model.prior, run.keeper.result() if exact else None
+    values = handed_over(run.release, run.model, _among(values, kept), log_weights[kept])
+    about = prior.names, info | values["info"]
+    theta = prior.from_unconstrained(z[kept])
+    return Posterior(theta, log_weights[kept], *about, values=values["values"])
+
+
+def _among(values, kept):
+    "The values of those draws that are kept (n,)."
+    if not isinstance(values, Thinned):
+        return None if values is None else values[kept]
+    here, place = kept[values.rows], np.cumsum(kept) - 1
+    return Thinned(values.s[here], place[values.rows[here]], values.log_share[here])
