@@ -77,13 +77,18 @@ class Model:
     inputs : int, optional
         The simulator is a function (theta (B, d), u (B, inputs)) of independent standard normal
         inputs u instead of a generator.
+    beyond : int or callable, optional
+        What else of a data set is to be known: the weeks to come, those that were left out. A
+        function, data sets (B, *x) -> (B, h); or h, where the last h of the values that the
+        simulator returns are not the query's. Exact engines keep it beside the query's values.
 
     Raises
     ------
     TypeError
         For a prior that lacks a member, a simulator that is no function, or what is no bool.
     ValueError
-        Where the prior has no finite density at its own draws, or inputs is no whole number.
+        Where the prior has no finite density at its own draws, inputs or beyond is no whole number,
+        or beyond is asked of values that are declared independent.
     """
 
     prior: Prior
@@ -91,6 +96,7 @@ class Model:
     deterministic: bool = field(default=False, kw_only=True)
     independent: bool = field(default=False, kw_only=True)
     inputs: int | None = field(default=None, kw_only=True)
+    beyond: int | Callable | None = field(default=None, kw_only=True)
 
     def __post_init__(self):
         check_prior(self.prior)
@@ -104,6 +110,13 @@ class Model:
         if self.inputs is not None and not isinstance(self.simulate, FromInputs):
             inputs = whole_number("inputs", self.inputs)
             object.__setattr__(self, "simulate", FromInputs(self.simulate, inputs))
+        if self.beyond is not None and not callable(self.beyond):
+            whole_number("beyond, if it is no function of data sets,", self.beyond)
+        if self.beyond is not None and self.independent:
+            raise ValueError(
+                "independent=True takes each value by itself, so that nothing belongs to all of "
+                "them together: leave out beyond, or independent"
+            )
 
     @property
     def batch(self) -> int | None:
@@ -135,7 +148,7 @@ class Model:
         batch : int
             Most calls that one worker is given at a time.
         **settings
-            Of the Model: deterministic (then the function needs no rng), independent.
+            Of the Model: deterministic (then the function needs no rng), independent, beyond.
 
         Raises
         ------

@@ -6,7 +6,7 @@
 __all__ = ['OWN_GENERATOR', 'NO_INPUTS', 'PROBES', 'replayed', 'level', 'probe_size', 'runs_by_row']
 
 # %% ../nbs/14_replayed.ipynb #6a24b6be
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ def replayed(
     rng: np.random.Generator,
     dim: int | None = None,
     by_row: bool = False,
+    values: Callable | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The query's values as a function of parameters and inputs.
 
@@ -42,6 +43,8 @@ def replayed(
         The number of values that there must be.
     by_row : bool
         Run one row at a time.
+    values : callable, optional
+        (theta, rng) -> (B, R), what is asked instead of the query's values.
 
     Returns
     -------
@@ -50,17 +53,22 @@ def replayed(
     inputs : array (B, at least k)
         The inputs, with what was drawn beyond.
     """
+
+    def asked(theta, replay):
+        return query_values(model, query, theta, replay, dim)
+
+    asked = asked if values is None else values
     if not by_row:
         replay = Replay(inputs, rng)
         try:
-            s = query_values(model, query, theta, replay, dim)
+            s = asked(theta, replay)
             return s, replay.tape.read_out()
         except NotByRow:
             pass
     s, tapes = [], []
     for row, numbers in zip(theta, inputs):
         replay = Replay(numbers[None], rng)
-        s.append(query_values(model, query, row[None], replay, dim)[0])
+        s.append(asked(row[None], replay)[0])
         tapes.append(replay.tape.read_out()[0])
     return np.array(s), level(tapes, rng)
 

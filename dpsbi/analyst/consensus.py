@@ -24,6 +24,8 @@ from dpsbi.analyst.proposals import (
     log_weight,
     no_weight,
 )
+from ..behind import handed_over, simulate_kept
+from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, check_release, simulate
 from ..posterior import Posterior
@@ -69,11 +71,21 @@ class _Budget:
         "Effective draws for which the rest of the budget is spent on weights."
         return LEAST if self.limit > 20_000 else LEAST / 4
 
-    def simulate(self, z, rng) -> np.ndarray:
-        "log η (n,) of one simulation at each z (n, free); they must be within the limit."
-        theta = self.model.prior.from_unconstrained(z)
+    def simulate(self, z, rng, keep=None) -> np.ndarray:
+        """log η (n,) of one simulation at each z (n, free); they must be within the limit.
+
+        The values go to a keeper, if one is given with what the draws weigh besides η.
+        """
+        what = self.release, self.model, self.model.prior.from_unconstrained(z)
         options = dict(rng=rng, **self.call.silent)
-        log_eta = self.journal(lambda: simulate(self.release, self.model, theta, **options)[1])
+        if keep is None:
+            log_eta = self.journal(lambda: simulate(*what, **options)[1])
+        elif self.journal.saved.path is None:
+            log_eta = simulate_kept(*what, *keep, **options)
+        else:  # the keeper's state goes into the file with what was found
+            entry = self.journal(lambda: _with_kept(what, keep, options))
+            log_eta, state = np.split(entry, [len(z)])
+            keep[0].unpack(state)
         self.tally["made"] += len(z)
         self.tally["failed"] += int(np.isneginf(log_eta).sum())
         self.bar.update(len(z))
@@ -103,6 +115,11 @@ class _Start:
         if len(self.worth) < 2 or self.powers[-1] < 1 or self.powers[-2] < 1:
             return False
         return self.worth[-1] > 0.4 or self.worth[-1] < 1.25 * max(self.worth[:-1])
+
+
+def _with_kept(what, keep, options) -> np.ndarray:
+    "log η, and after it all that the keeper knows."
+    return np.concatenate([simulate_kept(*what, *keep, **options), keep[0].packed()])
 
 
 def _explore(budget, n, rng) -> list[_Start]:
@@ -137,6 +154,7 @@ class _Fresh:
         self.prior, self.starts, self.counts = prior, [], []
         self.z, self.log_eta = np.zeros((0, prior.free)), np.zeros(0)
         self.origin = np.zeros(0, int)
+        self.keeper = None
 
     def join(self, starts) -> None:
         "More starts, which have drawn nothing yet."
@@ -150,15 +168,18 @@ class _Fresh:
     def draw(self, n: int, budget, rng) -> None:
         "n more draws, shared evenly among the newest generation of starts."
         newest = np.arange(len(self.starts))[-STARTS:]
-        z, origin = [], []
+        z, origin, before = [], [], []
+        self.keeper = self.keeper or Keeper(rng)
         for j, (k, g) in enumerate(zip(newest, rng.spawn(STARTS))):
             size = n // STARTS + (j < n % STARTS)
             counts = self.starts[k].rounds.shares(size, RUNGS)
             z.append(self.starts[k].rounds.sample(counts, g))
             origin.append(np.full(size, k))
             self.counts[k] = self.counts[k] + counts
-        z = np.concatenate(z)
-        self.log_eta = np.concatenate([self.log_eta, budget.simulate(z, rng)])
+            before.append(log_prior(self.prior, z[-1]) - self._mixture(k, counts, z[-1]))
+        z, before = np.concatenate(z), np.concatenate(before)
+        log_eta = budget.simulate(z, rng, (self.keeper, before))
+        self.log_eta = np.concatenate([self.log_eta, log_eta])
         self.z, self.origin = np.concatenate([self.z, z]), np.concatenate([self.origin, *origin])
         self._weigh()
 
@@ -173,10 +194,14 @@ class _Fresh:
         "Log density (N,) of start k's frozen mixture."
         if np.sum(self.counts[k]) == 0:
             return np.full(len(self.z), -np.inf)
-        used = np.flatnonzero(self.counts[k])
+        return self._mixture(k, self.counts[k], self.z)
+
+    def _mixture(self, k, counts, z):
+        "Log density (n,) at z (n, free) of start k's proposals, drawn counts times."
+        used = np.flatnonzero(counts)
         proposals = self.starts[k].rounds.proposals
-        log_q = np.column_stack([proposals[i].log_prob(self.z) for i in used])
-        return log_mixture(log_q, self.counts[k][used])
+        log_q = np.column_stack([proposals[i].log_prob(z) for i in used])
+        return log_mixture(log_q, counts[used])
 
     def wanted(self) -> float:
         "Effective draws at which the largest kurtosis of a parameter would be believed."
@@ -282,6 +307,7 @@ def consensus(
     Returns
     -------
     Posterior
+        With `confidential`, where fresh draws were made.
         Its info holds exact, reason (empty, or why it is not exact), starts (log evidence of each,
         with its error), log_evidence with its standard error, simulations, explored (those that
         served to find proposals), failed, fresh (whether fresh draws were made) and agreed (whether
@@ -303,6 +329,7 @@ def consensus(
         "consensus",
         rng,
         release,
+        version=2,
         prior=about_prior(model.prior),
         target=target_ess,
         limit=max_simulations,
@@ -367,7 +394,11 @@ def _concluded(budget, fresh, starts, reason, explored) -> Posterior:
         log_evidence_se=error,
     )
     theta = model.prior.from_unconstrained(source.z)
-    found = Posterior(theta, source.log_weights, model.prior.names, info)
+    kept = fresh.keeper.result() if drawn else None
+    values = handed_over(budget.release, model, kept, source.log_weights)
+    info |= values["info"]
+    given = theta, source.log_weights, model.prior.names, info
+    found = Posterior(*given, values=values["values"])
     agreed = drawn and not reason
     reason = reason or doubts(found)
     each = [fresh.estimate(k) for k in range(len(fresh.starts))] if drawn else []

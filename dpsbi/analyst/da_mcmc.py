@@ -7,13 +7,14 @@ __all__ = ['GROUP', 'LatentRecords', 'da_mcmc', 'chains_posterior']
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #c76e39c1
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, Unpack
 
 import numpy as np
 
 from ..draws import rhat
+from ..kept import LIMIT, Every, of_chains
 from ..mechanisms import Release
 from ..model import check_complete
 from ..posterior import MIXED, Posterior
@@ -140,11 +141,11 @@ def _power(sweep: int, warmup: int) -> float:
     return 10 ** (4 * min(0.0, 2 * (sweep + warmup) / warmup - 1)) if sweep < 0 else 1.0
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #8ae4314e
-def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_visit):
-    """One group of chains, side by side: theta (C, sweeps // thin, d), and four rates.
+def _group(release, latent, chains, sweeps, warmup, thin, moves, stride, rng, visit=_visit):
+    """One group of chains, side by side: theta (C, sweeps // thin, d), values, and four rates.
 
-    These are the mean fractions accepted of fresh records, moves and records nearby; and their
-    size.
+    The values (C, m, r) are the sums over records, of every so-many-th draw kept. The rates are
+    the mean fractions accepted of fresh records, moves and records nearby; and their size.
     """
     theta = np.asarray(latent.start(chains, rng), float)
     x = np.array(latent.records(theta, rng), float)
@@ -153,6 +154,7 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_vis
     first = np.asarray(latent.start(256, rng), float)
     walk = _Walk(first.mean(axis=0), np.atleast_2d(np.cov(first.T)))
     kept, rates, log_size = np.empty((chains, sweeps // thin, theta.shape[1])), np.zeros(3), 0.0
+    every = Every(stride, np.inf)
     # -inf less -inf: an impossible start stays until a possible record comes
     with np.errstate(invalid="ignore"):
         for sweep in range(-warmup, sweeps):
@@ -169,9 +171,11 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, rng, visit=_vis
                 rates += (0 if near else accepted, moved, accepted if near else 0)
                 if sweep % thin == thin - 1:
                     kept[:, sweep // thin] = theta
+                    every.add(t.sum(axis=1))
     _check_chains(release, kept, t)
     near = sweeps // 2 if hasattr(latent, "nearby") else 0
-    return kept, np.array([*rates / (sweeps - near, sweeps, max(near, 1)), math.exp(log_size)])
+    rates = np.array([*rates / (sweeps - near, sweeps, max(near, 1)), math.exp(log_size)])
+    return kept, every.result(), rates
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #9ad011b5
 def _check_chains(release, kept, t):
@@ -252,9 +256,10 @@ def da_mcmc(
     Returns
     -------
     Posterior
-        Its info holds chains, acceptance (of fresh records), moved (the same for moves), near and
-        size (the same for records nearby, and how far they are sought: 1 is fresh), and R-hat of
-        each parameter. Warns when R-hat exceeds 1.01.
+        With `confidential`, the sums over the records. Its info holds chains, acceptance (of fresh
+        records), moved (the same for moves), near and size (the same for records nearby, and how
+        far they are sought: 1 is fresh), and R-hat of each parameter. Warns when R-hat exceeds
+        1.01.
 
     Raises
     ------
@@ -278,22 +283,33 @@ def da_mcmc(
     sweeps, moves = math.ceil(draws / chains) * thin, _check_moves(latent_model, moves)
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
-    saved = call.saved(about_run("da_mcmc", rng, release, version=2, **about))
-    nothing = np.empty((0, sweeps // thin, len(latent_model.names)))
-    done = saved.load() or dict(theta=nothing, rates=np.empty((0, 4)))
-    theta, rates = [done["theta"]], list(done["rates"])
-    how = (sweeps, warmup, thin, moves)
+    saved = call.saved(about_run("da_mcmc", rng, release, version=3, **about))
+    length = sweeps // thin
+    stride = math.ceil(chains * length * release.s_dp.size / LIMIT)
+    nothing = dict(
+        theta=np.empty((0, length, len(latent_model.names))),
+        values=np.empty((0, math.ceil(length / stride), release.s_dp.size)),
+        rates=np.empty((0, 4)),
+    )
+    done = saved.load() or nothing
+    theta, values, rates = [done["theta"]], [done["values"]], list(done["rates"])
+    how = (sweeps, warmup, thin, moves, stride)
     children = rng.spawn(len(sizes))
     tasks = [(release, latent_model, k, *how, child) for k, child in zip(sizes, children)]
     with call.bar(len(sizes), "data augmentation", "groups", len(rates)) as bar:
-        for new, rate in in_order(call.executor, _group, iter(tasks[len(rates) :])):
+        for new, s, rate in in_order(call.executor, _group, iter(tasks[len(rates) :])):
             theta.append(new)
+            values.append(s)
             rates.append(rate)
-            saved.save(theta=np.concatenate(theta), rates=np.array(rates))
+            made = dict(theta=np.concatenate(theta), values=np.concatenate(values))
+            saved.save(**made, rates=np.array(rates))
             bar.update(1)
     mean = np.average(rates, axis=0, weights=sizes).tolist()
     about |= dict(zip(("acceptance", "moved", "near", "size"), mean))
-    return chains_posterior(np.concatenate(theta), latent_model.names, "data augmentation", about)
+    found = chains_posterior(np.concatenate(theta), latent_model.names, "data augmentation", about)
+    s = np.concatenate(values)
+    info = found.info | dict(values_rhat=rhat(s).tolist())
+    return replace(found, values=of_chains(s, length, stride), info=info)
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #3e8c9732
 def chains_posterior(

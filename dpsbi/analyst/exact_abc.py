@@ -14,8 +14,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..behind import all_values, handed_over
+from ..kept import Keeper
 from ..mechanisms import Release
-from ..model import Model, check_release, mechanism_log_prob, query_values, released_width
+from ..model import Model, check_release, mechanism_log_prob, released_width
 from ..posterior import Posterior
 from ..prior import about_prior
 from ..privacy import whole_number
@@ -39,12 +41,18 @@ class _Target:
     control: float
     log_bound: float
 
+    @property
+    def weighted(self) -> bool:
+        "Whether the draws carry weights."
+        return self.control < 1 or self.proposal is not self.model.prior
+
 
 def _batch(target, size, rng):
-    "One batch: accepted theta, log weights less the bound, and how many simulations failed."
+    "One batch: accepted theta, log weights less the bound, values, and how many failed."
     release, model, proposal = target.release, target.model, target.proposal
     theta = np.asarray(proposal.sample(size, rng), float)
-    s = query_values(model, release.query, theta, rng, released_width(release))
+    values = all_values(model, release, theta, rng)
+    s = values[:, : released_width(release)]
     log_ratio = mechanism_log_prob(release, s) - target.log_bound
     if log_ratio.max(initial=-np.inf) > 1e-9:
         raise ValueError(
@@ -55,7 +63,7 @@ def _batch(target, size, rng):
     theta = theta[kept]
     if proposal is not model.prior:
         log_weights = log_weights + model.prior.log_prob(theta) - proposal.log_prob(theta)
-    return theta, log_weights, int(np.isnan(s).any(axis=1).sum())
+    return theta, log_weights, values[kept], int(np.isnan(s).any(axis=1).sum())
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #385bdfb9
 def _sizes(draws):
@@ -136,8 +144,8 @@ def exact_abc(
     Returns
     -------
     Posterior
-        Its info holds simulations, acceptance and log_evidence. Warns when fewer draws than wanted
-        came.
+        With `confidential`. Its info holds simulations, acceptance and log_evidence. Warns when
+        fewer draws than wanted came.
 
     Raises
     ------
@@ -157,7 +165,8 @@ def exact_abc(
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior
     prior = about_prior(model.prior)
-    about = about_run("exact_abc", rng, release, draws=draws, control=control, prior=prior)
+    settings = dict(draws=draws, control=control, prior=prior, version=2)
+    about = about_run("exact_abc", rng, release, **settings)
     target = _Target(release, model, proposal, draws, control, log_bound)
     found = _run(target, call, call.saved(about), max_simulations, rng.spawn(1)[0])
     return _posterior(target, *found)
@@ -172,13 +181,16 @@ def _run(target, call, saved, limit, rng):
     )
     theta, log_weights = [done["theta"]], [done["log_weights"]]
     batches, simulations, failed = map(int, done["counts"])
+    keeper = Keeper(rng)
+    keeper.restore(done)
     accepted, last = len(done["theta"]), time.monotonic()
     stream = in_order(call.executor, _batch, _tasks(target, rng, batches))
     sizes = _skip(_sizes(target.draws), batches)
     with call.bar(target.draws, "exact ABC", "draws", accepted) as bar:
-        for size, (new_theta, new_weights, bad) in zip(sizes, stream):
+        for size, (new_theta, new_weights, values, bad) in zip(sizes, stream):
             theta.append(new_theta)
             log_weights.append(new_weights)
+            keeper.add(values, new_weights if target.weighted else 0.0)
             batches += 1
             simulations += size
             failed += bad
@@ -193,10 +205,11 @@ def _run(target, call, saved, limit, rng):
                     theta=theta[0],
                     log_weights=log_weights[0],
                     counts=np.array([batches, simulations, failed]),
+                    **keeper.arrays(),
                 )
                 last = time.monotonic()
     stream.close()
-    return np.concatenate(theta), np.concatenate(log_weights), simulations, failed
+    return np.concatenate(theta), np.concatenate(log_weights), keeper, simulations, failed
 
 
 def _hopeless(simulations, accepted, limit):
@@ -213,7 +226,7 @@ def _skip(iterator, count):
     return iterator
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e
-def _posterior(target, theta, log_weights, simulations, failed):
+def _posterior(target, theta, log_weights, keeper, simulations, failed):
     "The accepted draws as a Posterior, with what is to be said of the run."
     draws, prior = target.draws, target.model.prior
     if len(theta) == 0:
@@ -245,5 +258,8 @@ def _posterior(target, theta, log_weights, simulations, failed):
         log_evidence=target.log_bound + math.log(mean_weight) if mean_weight > 0 else -math.inf,
         complete=len(theta) >= draws,
     )
-    weighted = target.control < 1 or target.proposal is not prior
-    return Posterior(theta[:draws], log_weights[:draws] if weighted else None, prior.names, info)
+    theta, log_weights = theta[:draws], log_weights[:draws] if target.weighted else None
+    kept = keeper.result(len(theta))
+    values = handed_over(target.release, target.model, kept, log_weights)
+    about = prior.names, info | values["info"]
+    return Posterior(theta, log_weights, *about, values=values["values"])

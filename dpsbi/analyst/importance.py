@@ -18,8 +18,10 @@ from dpsbi.analyst.proposals import (
     evidence,
     no_weight,
 )
+from ..behind import handed_over, simulate_kept
+from ..kept import Keeper
 from ..mechanisms import Release
-from ..model import Model, check_release, simulate
+from ..model import Model, check_release
 from ..posterior import Posterior
 from ..prior import about_prior, about_proposal
 from ..running import Call, Running, about_run, warn
@@ -67,8 +69,8 @@ def importance(
     Returns
     -------
     Posterior
-        Its info holds the effective sample size and the tempering power of each round, log_evidence
-        with its standard error, and the count of failed simulations.
+        With `confidential`. Its info holds the effective sample size and the tempering power of
+        each round, log_evidence with its standard error, and the count of failed simulations.
 
     Raises
     ------
@@ -87,6 +89,7 @@ def importance(
         "importance",
         rng,
         release,
+        version=2,
         defensive=defensive,
         prior=about_prior(model.prior),
         proposal=about_proposal(proposal),
@@ -96,32 +99,38 @@ def importance(
     recorded = saved.load() or dict(z=[], log_eta=[])
     run = Rounds(model.prior, proposal or model.prior, defensive)
     history = dict(power=[], ess=[], components=[])
+    children = rng.spawn(rounds)
+    keeper = Keeper(children[0])
+    keeper.restore(recorded)
     with call.bar(rounds * simulations, "importance", "simulations") as bar:
-        for r, child in enumerate(rng.spawn(rounds)):
+        for r, child in enumerate(children):
             history["power"].append(run.adapt(child))
             history["components"].append(len(getattr(run.proposals[-1], "weights", [0])))
             z = run.propose(simulations, child)
             if r < len(recorded["z"]):
                 z, log_eta = recorded["z"][r], recorded["log_eta"][r]
             else:
-                theta = model.prior.from_unconstrained(z)
-                _, log_eta = simulate(release, model, theta, rng=child, **call.silent)
+                theta, before = model.prior.from_unconstrained(z), run.log_ratio(z)
+                log_eta = simulate_kept(
+                    release, model, theta, keeper, before, rng=child, **call.silent
+                )
             run.add(z, log_eta)
             shape = (r + 1, simulations)
-            saved.save(z=run.z.reshape(*shape, -1), log_eta=run.log_eta.reshape(shape))
+            made = dict(z=run.z.reshape(*shape, -1), log_eta=run.log_eta.reshape(shape))
+            saved.save(**made, **keeper.arrays())
             ess = draws_worth(run.log_weights)
             history["ess"].append(ess)
             bar.update(simulations)
             bar.set_postfix_str(f"ESS {ess:.0f}", refresh=False)
             if target_ess is not None and ess >= target_ess:
                 break
-    return _posterior(run, history, target_ess, model, release)
+    return _posterior(run, history, keeper, target_ess, model, release)
 
 # %% ../../nbs/analyst/32_importance.ipynb #0d7b7c29-3
 FEW = 100  # effective draws, below which a run warns
 
 
-def _posterior(run, history, target_ess, model, release):
+def _posterior(run, history, keeper, target_ess, model, release):
     "The weighted draws as a Posterior, with what is to be said of the run."
     log_w, n, rounds = run.log_weights, len(run.z), len(run.history)
     failed = int(np.isneginf(run.log_eta).sum())
@@ -157,4 +166,7 @@ def _posterior(run, history, target_ess, model, release):
         log_evidence=log_evidence,
         log_evidence_se=error,
     )
-    return Posterior(model.prior.from_unconstrained(run.z), log_w, model.prior.names, info)
+    values = handed_over(release, model, keeper.result(), log_w)
+    about = model.prior.names, info | values["info"]
+    theta = model.prior.from_unconstrained(run.z)
+    return Posterior(theta, log_w, *about, values=values["values"])

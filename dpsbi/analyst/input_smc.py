@@ -28,7 +28,9 @@ from dpsbi.analyst.moves import (
 )
 from .normal_coordinates import NormalCoordinates
 from .proposals import no_weight
+from ..behind import handed_over
 from ..draws import rhat
+from ..kept import Every, of_chains
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width
 from ..posterior import Posterior
@@ -49,17 +51,18 @@ def _worth(v: np.ndarray) -> np.ndarray:
     return v.var(axis=(0, 1, 2)) / spread * chains
 
 
-def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple[np.ndarray, Cloud, float]:
-    "Coordinates (P, M, L, d) of chains at power 1, where they are now, and the share accepted."
+def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
+    "Coordinates (P, M, L, d) of chains at power 1, the last, the share accepted, and the values."
     start, lines = stage.moved.last, lines_of(stage.profiles, stage.moved.tried, 1.0)
     d, shape, cost = task.coordinates.dim, start.log_eta.shape, start.log_eta.size
-    places, accepted, check = [], [], 8
+    places, accepted, check, values = [], [], 8, Every()
     while task.left >= cost:
         deal, fill, run = rng.spawn(1)[0].spawn(3)
         length = np.where(deal.random(shape) < SHORT[0], SHORT[1], 1.0) * stage.moved.beta
         start, _, better = move(task, lines, start, 1.0, length, run)
         start = start.filled(fill)
         places.append(start.x[..., :d])
+        values.add(start.s)
         accepted.append(better.mean())
         if len(places) >= check:
             worth = _worth(np.stack(places, axis=2)).min()
@@ -67,7 +70,7 @@ def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple[np.ndarray, Clou
                 break
             check = math.ceil(1.2 * check)
     v = np.stack(places, axis=2) if places else np.empty((*shape, 0, d))
-    return v, start, float(np.mean(accepted or [np.nan]))
+    return v, start, float(np.mean(accepted or [np.nan])), values
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #b3dedee4
 FEWEST = 2000  # simulations, below which nothing can be said
@@ -110,10 +113,11 @@ def input_smc(
     Returns
     -------
     Posterior
-        Chains from four populations. Its info holds exact (whether the populations agree and the
-        moves mix), reason (why not), log_evidence with its standard error, evidence (of each
-        population), worth (effective draws of each coordinate, by the spread of the chains' means),
-        temperatures (power, beta, accepted and renewal of each), inputs, simulations, failed.
+        Chains from four populations, with `confidential`. Its info holds exact (whether the
+        populations agree and the moves mix), reason (why not), log_evidence with its standard
+        error, evidence (of each population), worth (effective draws of each coordinate, by the
+        spread of the chains' means), temperatures (power, beta, accepted and renewal of each),
+        inputs, simulations, failed.
 
     Raises
     ------
@@ -132,6 +136,7 @@ def input_smc(
     _check(release, model, draws, rng, max_simulations)
     about = dict(
         method="input_smc",
+        version=2,
         s_dp=release.s_dp.tolist(),
         mechanism=release.mechanism,
         prior=about_prior(model.prior),
@@ -150,9 +155,11 @@ def input_smc(
         first = _first(task, begin)
         chains = max(first.log_eta.shape[1] // MOVES, 3)
         stage = climb(task, first, chains, rise)
-        v, last, accepted = _chains(task, stage, draws, run) if stage.power == 1 else _none(stage)
+        made = _chains(task, stage, draws, run) if stage.power == 1 else _none(stage)
+        v, last, accepted, values = made
     task = replace(task, limit=max_simulations)
-    return _concluded(task, stage, v, accepted, _audited(task, last, audit), draws)
+    audited = _audited(task, last, audit)
+    return _concluded(task, stage, (v, values), accepted, audited, draws)
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #0df422c8
 def _first(task: Task, rng) -> Cloud:
@@ -176,7 +183,7 @@ def _first(task: Task, rng) -> Cloud:
 def _none(stage: Stage):
     "No chains, as power 1 was not reached."
     d = stage.moved.last.x.shape[2]
-    return np.empty((0, 0, 0, d)), stage.moved.last, math.nan
+    return np.empty((0, 0, 0, d)), stage.moved.last, math.nan, None
 
 
 def _audited(task: Task, cloud: Cloud, rng) -> str:
@@ -216,8 +223,9 @@ def _doubts(stage: Stage, v: np.ndarray, worth: np.ndarray, names) -> str:
     return ""
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #72537b4b
-def _concluded(task: Task, stage: Stage, v, accepted, audit, draws) -> Posterior:
+def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
+    v, every = chains
     if task.journal.saved.path is not None:
         task.journal.write()
     prior, made, failed = task.model.prior, task.tally["made"], task.tally["failed"]
@@ -229,10 +237,13 @@ def _concluded(task: Task, stage: Stage, v, accepted, audit, draws) -> Posterior
     if finished:
         theta = task.coordinates.theta(v.reshape(-1, v.shape[3]))
         found = dict(chains=v.shape[0] * v.shape[1], rhat=_between(theta).tolist())
-        log_weights = None
+        log_weights, s = None, every.result()
+        found["values_rhat"] = _between(s.reshape(-1, s.shape[-1])).tolist()
+        values = of_chains(s, v.shape[2], every.stride)
     else:
-        theta, log_weights = _as_far(task, stage)
+        theta, log_weights, values = _as_far(task, stage)
         found = dict(unfinished=True)
+    values = handed_over(task.release, task.model, values, log_weights)
     if reason:
         warn(f"the result is not exact: {reason}, after {made:,} simulations")
     elif worth.min() < draws:
@@ -245,7 +256,8 @@ def _concluded(task: Task, stage: Stage, v, accepted, audit, draws) -> Posterior
     info = dict(method="input SMC", exact=not reason, reason=reason, simulations=made)
     info |= found | _story(stage) | dict(accepted=accepted, worth=worth.tolist(), failed=failed)
     info |= dict(inputs=stage.moved.last.x.shape[2] - task.coordinates.dim, by_row=task.by_row)
-    return Posterior(theta, log_weights, prior.names, info)
+    about = prior.names, info | values["info"]
+    return Posterior(theta, log_weights, *about, values=values["values"])
 
 
 def _between(theta: np.ndarray) -> np.ndarray:
@@ -260,7 +272,8 @@ def _as_far(task: Task, stage: Stage):
     log_eta = cloud.log_eta.ravel()
     log_w = np.where(log_eta > -np.inf, (1 - stage.power) * log_eta, -np.inf)
     kept = log_w > -np.inf
-    return task.coordinates.theta(x[kept]), log_w[kept]
+    s = cloud.s.reshape(-1, cloud.s.shape[-1])
+    return task.coordinates.theta(x[kept]), log_w[kept], s[kept]
 
 
 def _story(stage: Stage) -> dict:

@@ -14,6 +14,8 @@ import numpy as np
 from scipy import stats
 
 from .proposals import draws_worth, temper
+from ..behind import simulate_kept
+from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, private_batch, simulate
 from ..running import batch_sizes, in_order
@@ -53,9 +55,13 @@ class MechanismKernel(TemperedDensity):
         theta: np.ndarray,
         rng: np.random.Generator,
         executor: Executor | None,
+        keep: tuple[Keeper, np.ndarray] | None = None,
     ) -> np.ndarray:
-        "log η (n,) of one simulation at each theta (n, d)."
-        return simulate(release, model, theta, rng=rng, executor=executor, progress=False)[1]
+        "log η (n,) of one simulation at each theta (n, d); its values go to a keeper, if given."
+        options = dict(rng=rng, executor=executor, progress=False)
+        if keep is None:
+            return simulate(release, model, theta, **options)[1]
+        return simulate_kept(release, model, theta, *keep, **options)
 
     def sharpen(
         self, log_ratio: np.ndarray, outcomes: np.ndarray, level: float, wanted: float, least: float
@@ -139,8 +145,9 @@ class DistanceKernel(Tolerance):
         theta: np.ndarray,
         rng: np.random.Generator,
         executor: Executor | None,
+        keep: None = None,
     ) -> np.ndarray:
-        "Releases (n, r), noise and all, of one simulation at each theta (n, d)."
+        "Releases (n, r), noise and all, of one simulation at each theta (n, d); nothing is kept."
         sizes = batch_sizes(len(theta))
         starts = np.cumsum([0, *sizes[:-1]])
         batches = zip(starts, sizes, rng.spawn(len(sizes)))

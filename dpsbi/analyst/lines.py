@@ -90,10 +90,13 @@ class Profiles:
         Where, in the units of each value.
     log_eta : array (r, G)
         There, with the largest at 0.
+    width : int, optional
+        Values of a simulation, those that have no profile too.
     """
 
     places: np.ndarray
     log_eta: np.ndarray
+    width: int | None = None
 
     @classmethod
     def of(cls, release: Release, s: np.ndarray, log_eta: np.ndarray) -> "Profiles":
@@ -101,7 +104,7 @@ class Profiles:
 
         Only the first r columns, r values released, have one.
         """
-        r, best = release.s_dp.size, s[np.argmax(log_eta)]
+        r, best, whole = release.s_dp.size, s[np.argmax(log_eta)], s.shape[1]
         s = s[np.isfinite(s).all(axis=1)][:, :r]
         look = _Look(release, best)
         centre = look.highest(s)
@@ -112,7 +115,7 @@ class Profiles:
         places = centre[:, None] + fine[:, None] * np.sinh(steps)
         values = look(places)
         top = values.max(axis=1, keepdims=True)
-        return cls(places, values - np.where(np.isfinite(top), top, 0.0))
+        return cls(places, values - np.where(np.isfinite(top), top, 0.0), whole)
 
 
 @dataclass(frozen=True)

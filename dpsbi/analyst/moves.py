@@ -11,6 +11,7 @@ import math
 import time
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy import special
 from .lines import Line, Profiles, Sites
 from .normal_coordinates import NormalCoordinates
 from .proposals import temper
+from ..behind import all_values
 from ..mechanisms import Release
 from ..model import Model, mechanism_log_prob, released_width
 from ..replayed import level, replayed
@@ -27,14 +29,16 @@ from ..weights import systematic
 
 # %% ../../nbs/analyst/37_moves.ipynb #8e2c5e78
 def _batch(model, release, coordinates, by_row, x, rng):
-    "Values, log η, and what was drawn beyond the tapes, side by side: (n, width + 1 + more)."
+    "How many values; the values, log η, and what was drawn beyond the tapes: (n, R + 2 + more)."
     theta = coordinates.theta(x[:, : coordinates.dim])
     good, width = np.isfinite(theta).all(axis=1), released_width(release)
     theta = np.where(good[:, None], theta, model.prior.sample(1, rng))
     tape = x[:, coordinates.dim :]
-    s, inputs = replayed(model, release.query, theta, tape, rng, width, by_row)
-    log_eta = np.where(good, mechanism_log_prob(release, s), -np.inf)
-    return np.column_stack([s, log_eta, inputs[:, tape.shape[1] :]])
+    asked = partial(all_values, model, release)
+    s, inputs = replayed(model, release.query, theta, tape, rng, width, by_row, asked)
+    log_eta = np.where(good, mechanism_log_prob(release, s[:, :width]), -np.inf)
+    how_many = np.full(len(s), s.shape[1])
+    return np.column_stack([how_many, s, log_eta, inputs[:, tape.shape[1] :]])
 
 
 class SlowJournal(Journal):
@@ -99,10 +103,10 @@ class Task:
         return self.limit - self.tally["made"]
 
     def simulate(self, x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        "Values (n, width) and log η (n,) at x (n, D), and x with what was drawn beyond."
+        "All values (n, R) and log η (n,) at x (n, D), and x with what was drawn beyond."
         found = self.journal(lambda: self._run(x, rng))
-        width = released_width(self.release)
-        s, log_eta, more = np.split(found, [width, width + 1], axis=1)
+        last = int(found[0, 0]) + 1
+        _, s, log_eta, more = np.split(found, [1, last, last + 1], axis=1)
         self.tally["made"] += len(x)
         self.tally["failed"] += int(np.isneginf(log_eta).sum())
         self.bar.update(len(x))
@@ -120,7 +124,7 @@ class Task:
 # %% ../../nbs/analyst/37_moves.ipynb #9c00a94f
 @dataclass(frozen=True)
 class Cloud:
-    "Particles of several populations; all arrays begin with (P, M)."
+    "Particles of several populations; all arrays begin with (P, M). In s, those released first."
 
     x: np.ndarray
     s: np.ndarray
@@ -263,7 +267,7 @@ def lines_of(profiles, tried, power) -> list[Line]:
     sites, size = Sites.fit(profiles, power), tried.x.shape[2]
 
     def line(half):
-        x, s = tried.x[half].reshape(-1, size), tried.s[half]
+        x, s = tried.x[half].reshape(-1, size), tried.s[half][..., : profiles.width]
         return Line.fit(x, s.reshape(len(x), -1), np.ones(len(x)), sites)
 
     return [line(half) for half in HALVES[::-1]]
@@ -283,7 +287,7 @@ class Stage:
 def climb(task: Task, first: Cloud, chains: int, rng) -> Stage:
     "Powers up to 1, or as far as the simulations go."
     good = first.log_eta > -np.inf
-    flat = first.s[good], first.log_eta[good]
+    flat = first.s[good][:, : released_width(task.release)], first.log_eta[good]
     profiles = Profiles.of(task.release, *flat)
     moved = Moved(first, first, first, 1.0, 1.0, 1.0)
     stage = Stage(profiles, 0.0, moved, np.zeros(POPULATIONS), [])

@@ -153,7 +153,8 @@ class TrueCounts:
         share = rng.multinomial(n, self.weights)
         parts = [case.sample(k, rng) for case, k in zip(self.cases, share) if k]
         draws = rng.permutation(np.concatenate(parts)).astype(float)
-        return Posterior(draws, names=self.names, info=dict(method="noisy_counts", exact=True))
+        info = dict(method="noisy_counts", exact=True, values=list(self.names))
+        return Posterior(draws, names=self.names, info=info, values=draws)
 
     def to_frame(self, level: float = 0.95) -> Any:
         "A table: mean, sd and interval of each cell."

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from .levels import MechanismKernel
+from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model
 from ..privacy import whole_number
@@ -78,30 +80,44 @@ class Run:
         self.executor, self.saved, self.bar = executor, saved, bar
         self.simulations = self.failed = 0
         self.z, self.outcomes = [], []
-        self.recorded = _recorded(saved)
+        self.earlier, self.keeper = saved.load() or {}, None
+        self.recorded = _recorded(self.earlier)
 
     def population(
-        self, proposal: Any, n: int, about: str
+        self, proposal: Any, n: int, about: str, final: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         "n draws of the proposal, simulated: z (n, free), outcomes, and log prior / proposal (n,)."
         child, k = self.rng.spawn(1)[0], len(self.z)
+        keeper = self._keeper(child) if final else None
         known = k < len(self.recorded)
-        z, outcomes = self.recorded[k] if known else self._simulated(proposal, n, child)
+        z, outcomes = self.recorded[k] if known else self._simulated(proposal, n, child, keeper)
         self.z.append(z)
         self.outcomes.append(outcomes)
         if not known:
-            self.saved.save(**_kept(self.z, self.outcomes))
+            values = {} if self.keeper is None else self.keeper.arrays()
+            self.saved.save(**_kept(self.z, self.outcomes), **values)
         self.simulations += len(z)
         self.failed += int((~self.kernel.possible(outcomes)).sum())
         self.bar.set_postfix_str(about, refresh=False)
         self.bar.update(len(z))
         return z, outcomes, proposal.log_ratio(z)
 
-    def _simulated(self, proposal, n, rng):
-        "n draws z (n, free) of the proposal, and their outcomes."
+    def _simulated(self, proposal, n, rng, keeper):
+        "n draws z (n, free) of the proposal, and their outcomes; the keeper has their values."
         z = proposal.sample(n, rng)
         theta = self.model.prior.from_unconstrained(z)
-        return z, self.kernel.outcomes(self.release, self.model, theta, rng, self.executor)
+        keep = None if keeper is None else (keeper, proposal.log_ratio(z))
+        given = self.release, self.model, theta, rng, self.executor
+        return z, self.kernel.outcomes(*given, keep)
+
+    def _keeper(self, rng):
+        "The keeper of the final populations, with what a checkpoint held of it, if any is kept."
+        if not isinstance(self.kernel, MechanismKernel):
+            return None
+        if self.keeper is None:
+            self.keeper = Keeper(rng)
+            self.keeper.restore(self.earlier)
+        return self.keeper
 
 # %% ../../nbs/analyst/35_populations.ipynb #eb4b4847
 def _kept(z: list[np.ndarray], outcomes: list[np.ndarray]) -> dict[str, np.ndarray]:
@@ -110,10 +126,9 @@ def _kept(z: list[np.ndarray], outcomes: list[np.ndarray]) -> dict[str, np.ndarr
     return dict(z=np.concatenate(z), outcomes=np.concatenate(outcomes), sizes=sizes)
 
 
-def _recorded(saved: Checkpoint) -> list[tuple[np.ndarray, np.ndarray]]:
+def _recorded(earlier: dict[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
     "The populations of an earlier run: positions and outcomes of each."
-    earlier = saved.load()
-    if earlier is None:
+    if not earlier:
         return []
     cuts = np.cumsum(earlier["sizes"])[:-1]
     return list(zip(np.split(earlier["z"], cuts), np.split(earlier["outcomes"], cuts)))

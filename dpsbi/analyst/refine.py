@@ -18,7 +18,10 @@ from .importance import importance  # one family: weights of the same kind
 from .particle_filter import StateSpace
 from .proposals import NoWeight, StudentMixture, evidence, fit_proposal
 from .pseudo_marginal import pseudo_marginal
+from ..behind import handed_over
+from ..kept import Thinned
 from ..mechanisms import Release
+from ..mechanisms.joint import Columns
 from ..model import Model, check_release
 from ..posterior import Posterior
 from ..prior import Prior
@@ -92,7 +95,31 @@ def pool(parts: list[Posterior], info: dict) -> Posterior:
         error = float(np.linalg.norm(shares * np.exp(logs - log_z) * errors))
         info = info | dict(log_evidence=log_z, log_evidence_se=error)
     theta = np.concatenate([part.theta for part in parts])
-    return Posterior(theta, np.concatenate(log_w), parts[0].names, info)
+    named = [part.info["values"] for part in parts if "values" in part.info]
+    info = info | (dict(values=named[0]) if named else {})
+    about = np.concatenate(log_w), parts[0].names, info
+    return Posterior(theta, *about, values=_pooled_values(parts))
+
+
+def _pooled_values(parts: list[Posterior]) -> np.ndarray | Thinned | None:
+    "The confidential values of the parts that have them, each a sample of the posterior by itself."
+    if all(isinstance(part.values, np.ndarray) for part in parts):
+        return np.concatenate([part.values for part in parts])
+    starts = np.cumsum([0, *map(len, parts)])
+    have = [(part, start) for part, start in zip(parts, starts) if part.values is not None]
+    if not have:
+        return None
+    s, rows, shares = zip(*(_selection(part, start) for part, start in have))
+    return Thinned(np.concatenate(s), np.concatenate(rows), np.concatenate(shares))
+
+
+def _selection(part: Posterior, start: int) -> tuple[np.ndarray, ...]:
+    "A part's values, where they stand among all draws, and the log probabilities of being there."
+    if not isinstance(part.values, Thinned):
+        return part.values, start + np.arange(len(part)), np.zeros(len(part))
+    share = part.values.log_share
+    share = np.zeros(len(part.values.rows)) if share is None else share
+    return part.values.s, start + part.values.rows, share
 
 # %% ../../nbs/analyst/47_refine.ipynb #29d5111d
 def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
@@ -176,6 +203,7 @@ def refine(
             "refine(..., target_ess=..., simulations=10_000)"
         )
     recycled = recycle(posterior, model.prior) if recycling else None
+    recycled = None if recycled is None else _with_values(recycled, posterior, release, model)
     wanted = _Wanted(simulations, target_ess, defensive)
     return _weighted(posterior, recycled, release, model, wanted, rng, running)
 
@@ -196,6 +224,16 @@ def _check(posterior, release, model, target_ess) -> None:
         )
 
 # %% ../../nbs/analyst/47_refine.ipynb #5efaac98
+def _with_values(recycled, posterior, release, model) -> Posterior:
+    "With the confidential values that were simulated, where they are all that lies behind."
+    sims = posterior.simulations
+    if model.beyond is not None or isinstance(release.query.fn, Columns):
+        return recycled
+    s = sims.s[sims.log_weights > -np.inf]
+    values = handed_over(release, model, s, recycled.log_weights)
+    return replace(recycled, values=values["values"], info=recycled.info | values["info"])
+
+
 @dataclass(frozen=True)
 class _Wanted:
     "Fresh draws: how many simulations, for how many effective draws, with what share of the prior."

@@ -336,7 +336,8 @@ class NoiseFree:
             return np.array(sums) - math.log(len(v))
 
         theta = estimator.sample(len(v), v, rng)
-        return DenoisedPosterior(theta, None, self.prior.names, info, density=density, summaries=s)
+        about = self.prior.names, info
+        return DenoisedPosterior(theta, None, *about, density=density, summaries=s, values=s)
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #e1da1b4a
 def noise_free(

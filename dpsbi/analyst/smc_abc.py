@@ -17,6 +17,8 @@ from .kernel_proposal import KernelProposal, PriorProposal, kernel_proposal
 from .levels import FORCE, DistanceKernel, MechanismKernel  # noqa: F401
 from .populations import Populations, Run
 from .proposals import draws_worth, evidence
+from ..behind import handed_over
+from ..kept import Thinned
 from ..mechanisms import Release
 from ..model import Model, check_release
 from ..posterior import Posterior
@@ -85,7 +87,8 @@ def _collect(run, proposal, level, draws, populations, limit):
     "The final population at this level: positions, log weights and their effective size."
     z, log_weights, n, ess = [], [], populations.size, 0.0
     while n > 0:
-        new_z, outcomes, log_ratio = run.population(proposal, n, f"final population, ESS {ess:.0f}")
+        about = f"final population, ESS {ess:.0f}"
+        new_z, outcomes, log_ratio = run.population(proposal, n, about, final=True)
         z.append(new_z)
         log_weights.append(log_ratio + run.kernel.log_kernel(outcomes, level))
         log_w = np.concatenate(log_weights)
@@ -149,8 +152,19 @@ def _posterior(run: Run, z, log_weights, ess, level, draws, history) -> Posterio
         info |= dict(log_evidence=log_evidence, log_evidence_se=error)
     else:
         info |= dict(tolerance=float(level), scale=run.kernel.scale.tolist())
-    prior = run.model.prior
-    return Posterior(prior.from_unconstrained(z[kept]), log_weights[kept], prior.names, info)
+    values = run.keeper.result() if info["exact"] else None
+    values = handed_over(run.release, run.model, _among(values, kept), log_weights[kept])
+    theta, about = run.model.prior.from_unconstrained(z[kept]), info | values["info"]
+    names = run.model.prior.names
+    return Posterior(theta, log_weights[kept], names, about, values=values["values"])
+
+
+def _among(values, kept):
+    "The values of those draws that are kept (n,)."
+    if not isinstance(values, Thinned):
+        return None if values is None else values[kept]
+    here, place = kept[values.rows], np.cumsum(kept) - 1
+    return Thinned(values.s[here], place[values.rows[here]], values.log_share[here])
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #cb5773e0
 def _check(release, kernel, draws, tolerance, populations, max_simulations) -> None:
@@ -221,6 +235,7 @@ def smc_abc(
     Returns
     -------
     Posterior
+        With `confidential`, by the mechanism's kernel.
         Its info holds the schedule (levels, ess_by_population, ended), simulations, acceptance
         (effective draws per simulation of the last population), exact, and for the mechanism
         log_evidence with its standard error. Warns when fewer draws than wanted came.
@@ -242,6 +257,7 @@ def smc_abc(
         "smc_abc",
         rng,
         release,
+        version=2,
         kernel=kernel,
         settings=dict(draws=draws, tolerance=tolerance, limit=max_simulations),
         populations=asdict(populations),

@@ -204,13 +204,20 @@ def join(*releases: Release) -> Release:
 # %% ../../nbs/mechanisms/11_joint.ipynb #6d2c20f8
 @dataclass(frozen=True)
 class Columns:
-    "Some of a query's values: those whose places are in `keep`."
+    "Some of a query's values, of which there are `width`: those whose places are in `keep`."
 
     fn: Callable
     keep: tuple[int, ...]
+    width: int
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        return np.asarray(self.fn(x))[:, list(self.keep)]
+        values = np.asarray(self.fn(x))
+        if values.shape[1:] != (self.width,):
+            raise ValueError(
+                f"the release has {self.width} values, with those that were not published, but "
+                f"the query returned shape {values.shape}"
+            )
+        return values[:, list(self.keep)]
 
 
 def observed(release: Release) -> Release:
@@ -233,7 +240,8 @@ def observed(release: Release) -> Release:
         places = np.append(places, len(keep))
     if hasattr(mechanism, "only"):
         mechanism = mechanism.only(keep)
-    fn = Columns(query.fn, tuple(places.tolist()))
+    width = len(keep) + (query.smoothness is not None)
+    fn = Columns(query.fn, tuple(places.tolist()), width)
     return Release(release.s_dp[keep], replace(query, fn=fn, dim=len(places)), mechanism)
 
 
