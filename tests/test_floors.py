@@ -11,7 +11,8 @@ ROOMS = {
     0: """privacy losses composition accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
-        mechanisms.release mechanisms.joint mechanisms.parts mechanisms
+        mechanisms.release mechanisms.joint mechanisms.parts mechanisms.agency_words
+        mechanisms.codebook mechanisms
         laplace_difference weights draws posterior pictures prior running functions model stepped
         inverses tape replayed rqmc distances.kernels distances.distance distances.sums
         distances.features distances.sorted_sums distances.mmd distances.summaries
