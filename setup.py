@@ -21,7 +21,7 @@ setup(
     license="MIT",
     keywords=settings["keywords"].split(),
     packages=find_packages(include=["dpsbi", "dpsbi.*"]),
-    package_data={"dpsbi": ["data/*.json", "py.typed"]},
+    package_data={"dpsbi": ["data/*.json", "data/*.csv.gz", "py.typed"]},
     classifiers=[
         "Development Status :: 4 - Beta",
         "Intended Audience :: Science/Research",

@@ -16,7 +16,8 @@ _HOMES = {
     "accounting": "Cost BudgetError Proof",
     "ledger": "Ledger",
     "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace DiscreteGaussian BinomialResponse "
-    "RandomisedResponse SmoothLaplace SmoothGaussian Published Independent Release release join",
+    "RandomisedResponse SmoothLaplace SmoothGaussian Published Independent Release release join "
+    "Codebook",
     "laplace_difference": "LaplaceDifference flip_probability",
     "posterior": "Posterior",
     "prior": "Prior",

@@ -828,6 +828,48 @@ MUTANTS += [
         "totals do not weigh the cases of a pooled prior",
         "test_noisy_counts.py",
     ),
+    Mutant(
+        "mechanisms.agency_words",
+        "return math.sqrt(variance / 2)",
+        "return math.sqrt(variance)",
+        "the variance of Laplace noise taken for its squared scale",
+        "test_codebook.py",
+    ),
+    Mutant(
+        "mechanisms.agency_words",
+        "if abs(scales[other] / scales[first] - 1) > AGREE:",
+        "if False:",
+        "two amounts that disagree",
+        "test_codebook.py",
+    ),
+    Mutant(
+        "mechanisms.agency_words",
+        'return sensitivity_in(query, "l1") / epsilon',
+        "return 1 / epsilon",
+        "one view taken for the unit",
+        "test_codebook.py",
+    ),
+    Mutant(
+        "mechanisms.codebook",
+        'if strange and entry.get("others") != "left out":',
+        "if False:",
+        "a misspelt name passes for a suppressed value",
+        "test_codebook.py",
+    ),
+    Mutant(
+        "mechanisms.codebook",
+        "if part.log_prob_max(s_dp[j : j + 1]) == -math.inf:",
+        "if False:",
+        "a value that the mechanism never publishes",
+        "test_codebook.py",
+    ),
+    Mutant(
+        "mechanisms.codebook",
+        "folder.resolve() not in path.parents or ",
+        "",
+        "a codebook reads any file",
+        "test_codebook.py",
+    ),
 ]
 
 

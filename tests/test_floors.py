@@ -11,13 +11,14 @@ ROOMS = {
     0: """privacy losses composition cost accounting book ledger mechanisms.mechanism
         mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised
-        mechanisms.smooth mechanisms.release mechanisms.joint mechanisms.parts mechanisms
-        laplace_difference weights kept draws posterior pictures transforms marginals prior
-        batches checkpoint received running simulation signatures functions model behind stepped
-        inverses reader laws tape replayed rqmc distances.kernels distances.distance
-        distances.sums distances.features distances.sorted_sums distances.bandwidth
-        distances.sensitivity distances.routes distances.rounding distances.mmd
-        distances.clipped distances.stated distances.summaries distances""",
+        mechanisms.smooth mechanisms.release mechanisms.joint mechanisms.parts
+        mechanisms.agency_words mechanisms.codebook mechanisms laplace_difference weights kept
+        draws posterior pictures transforms marginals prior batches checkpoint received running
+        simulation signatures functions model behind stepped inverses reader laws tape replayed
+        rqmc distances.kernels distances.distance distances.sums distances.features
+        distances.sorted_sums distances.bandwidth distances.sensitivity distances.routes
+        distances.rounding distances.mmd distances.clipped distances.stated distances.summaries
+        distances""",
     1: """simulators.enumeration simulators.formula_9 simulators.count_likelihood
         simulators.latent_count simulators.counts simulators.uniform_mixture
         simulators.cubic_curve simulators.streams simulators.tuberculosis simulators.outbreaks

@@ -6,6 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8
+from .codebook import Codebook
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
@@ -18,6 +19,7 @@ from .smooth import SmoothGaussian, SmoothLaplace
 
 __all__ = [
     "BinomialResponse",
+    "Codebook",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Example",
