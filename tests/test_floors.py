@@ -25,7 +25,7 @@ ROOMS = {
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
         analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
-        analyst.pseudo_marginal
+        analyst.guides analyst.guided analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",

@@ -18,6 +18,8 @@ from scipy import stats
 
 from .consensus import ALARM, LEAST, consensus, doubts
 from .da_mcmc import LatentRecords, da_mcmc
+from .guided import FEWEST as FEWEST_GUIDED
+from .guided import begun, guided_values
 from .input_smc import FEWEST as FEWEST_MOVED
 from .input_smc import MOST_BEGUN, input_smc
 from .particle_filter import StateSpace
@@ -105,18 +107,24 @@ def _augmented(task: _Task, rng) -> tuple[Posterior, str]:
 # %% ../../nbs/analyst/49_infer.ipynb #3395ac10
 def _followed(task: _Task, rng) -> tuple[Posterior, str]:
     "Draws by two runs of a particle filter, and why they are not exact."
+    about = pseudo_marginal, "pseudo-marginal", task.left // FILTERS, "filter"
+    return _twice(task, *about, rng)
+
+
+def _twice(task: _Task, engine, name: str, limit: int, file: str, rng) -> tuple[Posterior, str]:
+    "Draws by two runs of an engine, each with so many simulations, and why they are not exact."
     parts, draws = [], math.ceil(max(task.target, LEAST) / FILTERS)
     for k, child in enumerate(rng.spawn(FILTERS)):
-        found = pseudo_marginal(
+        found = engine(
             task.release,
             task.model,
             draws=draws,
-            max_simulations=task.limit // FILTERS,
+            max_simulations=limit,
             rng=child,
-            checkpoint=task.file(f"filter{k}"),
+            checkpoint=task.file(f"{file}{k}"),
             **task.running,
         )
-        task.note("pseudo-marginal", found, found.info["simulations"])
+        task.note(name, found, found.info["simulations"])
         parts.append(found)
     info = {name: value for name, value in found.info.items() if name != "simulations"}
     both = pool(parts, info)
@@ -128,10 +136,26 @@ def _followed(task: _Task, rng) -> tuple[Posterior, str]:
 
 def _independent(task: _Task, rng) -> tuple[Posterior, str]:
     "The posterior of a model whose values are independent, and why it is not exact."
-    run, probe = rng.spawn(2)
+    run, probe, guide = rng.spawn(3)
     task = replace(task, limit=task.limit - 2 * PROBED)
-    found, reason = _followed(task, run)
+    found, reason = _guided(task, guide)
+    if reason and task.left >= FILTERS * FEWEST:
+        found, reason = _followed(task, run)
+    if found is None:
+        raise ValueError(reason)
     return found, _probed(task, found, probe) or reason
+
+
+def _guided(task: _Task, rng) -> tuple[Posterior | None, str]:
+    "Draws by two runs with guided inputs, and why they are not exact; None where there are none."
+    name, limit = "guided values", max(task.limit // 3, FEWEST_GUIDED)
+    try:
+        return _twice(task, guided_values, name, limit, "guided", rng)
+    except (ValueError, TypeError, NotImplementedError) as error:  # it cannot be replayed, say
+        used = limit if isinstance(error, NoWeight) else min(limit, begun(task.model.prior))
+        nothing = dict(ess=0.0, pareto_k=math.inf, failed=0, error=str(error))
+        task.history.append(dict(engine=name, simulations=used) | nothing)
+        return None, str(error)
 
 
 def _apart(one: Posterior, other: Posterior) -> str:
@@ -238,7 +262,7 @@ def infer(
     release = release if hasattr(model, "step") else check_release(release)
     check_generator(rng)
     engine = _engine(release, model)
-    least = {_followed: FILTERS * FEWEST, _independent: FILTERS * FEWEST + 2 * PROBED}
+    least = {_followed: FILTERS * FEWEST, _independent: FILTERS * FEWEST_GUIDED + 2 * PROBED}
     fewest = least.get(engine, 1000)
     limit = whole_number("max_simulations", max_simulations, fewest, most=None)
     if not 0 < target_ess < math.inf:
