@@ -5,6 +5,7 @@ each).
 """
 
 import json
+import sys
 import warnings
 from types import SimpleNamespace
 
@@ -389,3 +390,69 @@ def test_a_resumed_run_makes_the_same_draws_and_fewer_simulations(tmp_path):
     assert np.array_equal(whole.theta, again.theta) and np.array_equal(whole.weights, again.weights)
     assert counted.made <= 2 * 16 < first
     json.dumps(whole.info)
+
+
+# ---- what is left for another engine
+
+
+def test_a_search_that_stalls_is_given_up_without_patience():
+    model = Model(GAMMA, lambda theta, rng: rng.poisson(theta, (len(theta), 30)).astype(float))
+    s_dp = np.random.default_rng(3).poisson(25.0, 30) + np.random.default_rng(4).integers(-2, 3, 30)
+    release = Release(s_dp, Query(identity, 1, step=1, dim=30), DiscreteLaplace(2.0))
+    spent = {}
+    for patient in (True, False):
+        found = room.consensus(
+            release, model, rng=np.random.default_rng(1), patient=patient, progress=False
+        )
+        spent[patient] = found.info["simulations"]
+        assert not found.exact
+    assert spent[False] <= 15_000 and spent[True] >= 30_000
+
+
+def test_without_patience_good_weights_are_the_same():
+    one, other = (
+        room.consensus(
+            COUNT,
+            counts.gamma_poisson(25, 1),
+            rng=np.random.default_rng(1),
+            patient=patient,
+            progress=False,
+        )
+        for patient in (True, False)
+    )
+    assert one.exact and np.array_equal(one.theta, other.theta)
+
+
+def test_infer_leaves_what_weights_cannot_do_to_moves_of_the_inputs():
+    "Ten counts: weights cost five hundred simulations a draw, moves of the inputs ten."
+    noise, s = DiscreteLaplace(2.0), np.arange(150.0)
+    s_dp = noise.sample(
+        np.random.default_rng(5).poisson(25.0, 10).astype(float), np.random.default_rng(6)
+    )
+    model = Model(GAMMA, lambda theta, rng: rng.poisson(theta, (len(theta), 10)).astype(float))
+    release = Release(s_dp, Query(identity, 1, step=1, dim=10), noise)
+    found, _ = heard(release, model, target_ess=800, max_simulations=60_000)
+    assert found.exact and found.info["engine"] == "moves of random inputs"
+    rate = np.linspace(5, 60, 2001)
+    eta = np.exp(np.stack([noise.log_prob(np.array([y]), s[:, None]) for y in s_dp]))
+    log_p = np.log(eta @ stats.poisson.pmf(s[:, None], rate)).sum(axis=0) + stats.gamma(25).logpdf(
+        rate
+    )
+    w = np.exp(log_p - log_p.max())
+    assert abs(found.mean()[0] - w @ rate / w.sum()) < 4.9 * found.mcse()[0]
+
+
+def test_weights_that_are_only_too_few_are_drawn_again(monkeypatch):
+    module = sys.modules["dpsbi.analyst.infer"]
+    asked = []
+
+    def few(*given, target_ess, **more):
+        found = room.consensus(*given, target_ess=target_ess, **more)
+        asked.append(target_ess)
+        if len(asked) == 1:
+            found.info.update(exact=False, reason="the mean of theta rests on a few draws")
+        return found
+
+    monkeypatch.setattr(module, "consensus", few)
+    found, _ = heard(COUNT, counts.gamma_poisson(25, 1), target_ess=500)
+    assert asked == [500, 2000] and found.exact

@@ -30,12 +30,12 @@ ROOMS = {
         analyst.weighted_draws analyst.ascent analyst.fit analyst.information analyst.mcem
         analyst.kernel_proposal analyst.levels analyst.populations analyst.smc_abc
         analyst.da_mcmc analyst.normal_coordinates analyst.lines analyst.moves analyst.input_smc
-        analyst.independence analyst.particle_filter analyst.pseudo_marginal analyst.baselines
-        analyst.layers analyst.scaling analyst.conditional_flow analyst.descent analyst.flows
-        analyst.pairs analyst.training analyst.budgets analyst.estimator analyst.sppe
-        analyst.tilt analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
-        analyst.sple analyst.refine analyst.rnpe analyst.infer analyst.count_laws
-        analyst.noisy_counts analyst.compare""",
+        analyst.independence analyst.particle_filter analyst.guides analyst.guided
+        analyst.pseudo_marginal analyst.baselines analyst.layers analyst.scaling
+        analyst.conditional_flow analyst.descent analyst.flows analyst.pairs analyst.training
+        analyst.budgets analyst.estimator analyst.sppe analyst.tilt analyst.triangular
+        analyst.walkers analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine
+        analyst.rnpe analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard checks.audit
         checks.neighbours checks.exact_loss""",

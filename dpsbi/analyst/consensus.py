@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STARTS', 'ROUNDS', 'GENERATIONS', 'DEFENSIVE', 'LADDER', 'RUNGS', 'LEAST', 'PROBE', 'BATCHES', 'FOLLOWED', 'ALARM',
-           'EXPLORE', 'LONGEST', 'doubts', 'consensus']
+           'EXPLORE', 'LONGEST', 'TRIED', 'RICH', 'doubts', 'consensus']
 
 # %% ../../nbs/analyst/33_consensus.ipynb #6c66a0cf
 import math
@@ -48,6 +48,8 @@ FOLLOWED = 0.3  # least power that the starts must have reached
 ALARM = 1e-3  # false-alarm rate of the starts' disagreement
 EXPLORE = 0.3  # share of the budget that may go into finding the posterior
 LONGEST = 0.5  # and if that is half done by then
+TRIED = 8  # rounds that a search without patience is given in any case
+RICH = 0.02  # worth of a draw from which on weights are good enough without patience
 
 # %% ../../nbs/analyst/33_consensus.ipynb #7f0b6bcb-s1
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class _Budget:
     journal: Journal
     bar: object
     tally: dict
+    patient: bool = True
 
     @property
     def left(self) -> int:
@@ -122,6 +125,15 @@ def _with_kept(what, keep, options) -> np.ndarray:
     return np.concatenate([simulate_kept(*what, *keep, **options), keep[0].packed()])
 
 
+def _slow(starts, r) -> bool:
+    "Whether the search would not end within its rounds, if it went on as in the last five."
+    if r < TRIED:
+        return False
+    now = min(start.powers[-1] for start in starts)
+    before = min(start.powers[-6] for start in starts)
+    return now < 1 and now + (now - before) / 5 * (ROUNDS - r) < 1
+
+
 def _explore(budget, n, rng) -> list[_Start]:
     """Starts that adapt apart from each other, n draws a round.
 
@@ -135,6 +147,8 @@ def _explore(budget, n, rng) -> list[_Start]:
         after = budget.tally["made"] + n * len(active)
         halfway = r > 0 and min(start.powers[-1] for start in starts) > 0.5
         if not active or after > (longest if halfway else first):
+            break
+        if not budget.patient and _slow(starts, r):
             break
         if r == 10 and not any((start.rounds.log_weights > -np.inf).any() for start in starts):
             break
@@ -258,7 +272,8 @@ def _fresh_draws(fresh, budget, target, rng) -> None:
     for k, child in enumerate(rng.spawn(BATCHES)):
         n = min(budget.left, math.ceil(max(1.3 * (target - have) / max(worth, 1e-9), 100)))
         n = n if k else min(n, PROBE)
-        if n < STARTS or have >= target or have + worth * budget.left < budget.least:
+        least = budget.least if budget.patient or worth >= RICH else 2 * target
+        if n < STARTS or have >= target or have + worth * budget.left < least:
             break
         fresh.draw(n, budget, child)
         have = fresh.estimate()[2]
@@ -285,6 +300,7 @@ def consensus(
     rng: np.random.Generator,
     target_ess: float = 2000,
     max_simulations: int = 200_000,
+    patient: bool = True,
     **running: Unpack[Running],
 ) -> Posterior:
     """Fresh weighted draws from proposals of several independent searches, exact where these agree.
@@ -301,6 +317,9 @@ def consensus(
         Effective draws wanted. At least 400 are made, for a result to be called exact.
     max_simulations : int
         In all, never exceeded.
+    patient : bool
+        Whether to go on where the search stalls, or a draw will cost more than fifty simulations:
+        False for those who have another engine for that.
     **running
         See `dpsbi.running.Running`.
 
@@ -336,7 +355,7 @@ def consensus(
     )
     journal, tally = Journal(call.saved(about)), dict(made=0, failed=0)
     with call.bar(max_simulations, "importance", "simulations") as bar:
-        budget = _Budget(release, model, max_simulations, call, journal, bar, tally)
+        budget = _Budget(release, model, max_simulations, call, journal, bar, tally, patient)
         fresh, starts, reason, explored = _agree(budget, max(target_ess, LEAST), rng)
     return _concluded(budget, fresh, starts, reason, explored)
 
