@@ -24,8 +24,9 @@ ROOMS = {
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
         analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
-        analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
-        analyst.pseudo_marginal
+        analyst.moves analyst.input_smc analyst.independence analyst.hidden_states
+        analyst.outlook analyst.particle_clouds analyst.particle_filter analyst.estimated
+        analyst.importance_squared analyst.metropolis analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
