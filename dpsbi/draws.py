@@ -103,6 +103,30 @@ def rhat(chains: np.ndarray) -> np.ndarray:
         return np.full(chains.shape[2], np.nan)
     return np.array([arviz_library().rhat(each) for each in np.moveaxis(chains, 2, 0)], float)
 
+# %% ../nbs/05_draws.ipynb #draws-values
+def _values(values, n: int, weights: np.ndarray | None) -> np.ndarray | None:
+    """Confidential values (n, r), read-only, or None.
+
+    ValueError for another number of rows, or where a draw that carries weight has none.
+    """
+    if values is None:
+        return None
+    values = np.asarray(values, float).view()  # no copy: they may be many
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or len(values) != n or values.shape[1] == 0:
+        raise ValueError(
+            f"values must have a row for each of the {n} draws, shape ({n}, r), not {values.shape}"
+        )
+    lacking = ~np.isfinite(values).all(axis=1)
+    lacking = lacking if weights is None else lacking & (weights > -np.inf)
+    if lacking.any():
+        raise ValueError(
+            f"values must be finite wherever a draw carries weight, but {lacking.sum()} of {n} "
+            f"draws have NaN or inf, the first draw {np.flatnonzero(lacking)[0]}"
+        )
+    values.setflags(write=False)
+    return values
+
 # %% ../nbs/05_draws.ipynb #80924bf0
 @dataclass(frozen=True, eq=False, repr=False)
 class Draws:
@@ -121,6 +145,9 @@ class Draws:
         is the number of chains, one after another in theta.
     density : callable, optional
         (n, d) -> log-density (n,), where the method has one (not saved).
+    values : array (n, r), optional
+        The confidential values of the query that belong to each draw, where the method keeps them:
+        row i and theta i come from one draw of both. NaN only where the weight is zero.
 
     Raises
     ------
@@ -133,6 +160,7 @@ class Draws:
     names: tuple[str, ...] | None = None
     info: dict | None = None
     density: Callable[[np.ndarray], np.ndarray] | None = field(default=None, kw_only=True)
+    values: np.ndarray | None = field(default=None, kw_only=True)
 
     def __post_init__(self):
         theta = _draws(self.theta)
@@ -142,6 +170,7 @@ class Draws:
             log_weights=log_weights,
             names=_names(self.names, theta.shape[1]),
             info=_info(self.info, len(theta), log_weights is not None),
+            values=_values(self.values, len(theta), log_weights),
         )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -246,9 +275,9 @@ class Draws:
         ess = arviz_library().ess
         return np.array([ess(c, method=method) if np.ptp(c) else chains for c in columns], float)
 
-    def anew(self, *values: Any, density: Callable | None = None) -> Self:
-        "Draws of these values; what a subclass adds to them does not carry over."
-        return Draws(*values, density=density)
+    def anew(self, *arguments: Any, **named: Any) -> Self:
+        "Draws of these arguments; what a subclass adds to them does not carry over."
+        return Draws(*arguments, **named)
 
     def resample(self, n: int, rng: np.random.Generator) -> Self:
         """Draws of equal weight, by systematic resampling in random order.
@@ -267,15 +296,17 @@ class Draws:
         """
         n = whole_number("n", n)
         info = {key: value for key, value in self.info.items() if key != "chains"}
-        theta = self.theta[systematic(self.weights, int(n), rng)]
-        return self.anew(theta, None, self.names, info, density=self.density)
+        which = systematic(self.weights, int(n), rng)
+        values = None if self.values is None else self.values[which]
+        about = self.names, info
+        return self.anew(self.theta[which], None, *about, density=self.density, values=values)
 
     def derive(self, **functions: Callable[[np.ndarray], ArrayLike]) -> Self:
         """Draws of functions: derive(R0=lambda beta, gamma: beta / gamma), parameters by name.
 
         Or of theta as a whole: derive(R0=lambda theta: theta[:, 0] / theta[:, 1]).
 
-        Weights, chains and info stay, a density does not.
+        Weights, chains, info and the confidential values stay, a density does not.
 
         Parameters
         ----------
@@ -301,7 +332,7 @@ class Draws:
                     f"({len(self)},), not {column.shape}"
                 )
         theta = np.stack(list(columns.values()), axis=1)
-        return self.anew(theta, self.log_weights, tuple(columns), self.info)
+        return self.anew(theta, self.log_weights, tuple(columns), self.info, values=self.values)
 
     def _given(self, function: Callable) -> Any:
         "What a function makes of theta, or of the parameters that its arguments name."

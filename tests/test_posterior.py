@@ -221,7 +221,7 @@ def test_nothing_in_a_file_is_executed(tmp_path):
         [],
         {},
         {"format": "dpsbi.Posterior"},
-        {"format": "dpsbi.Posterior", "version": 2, "names": ["a"], "info": {}},
+        {"format": "dpsbi.Posterior", "version": 3, "names": ["a"], "info": {}},
         {"format": "dpsbi.Posterior", "version": 1, "names": [1], "info": {}},
         {"format": "dpsbi.Posterior", "version": 1, "names": ["a", "b"], "info": {}},
         {"format": "dpsbi.Posterior", "version": 1, "names": ["a"], "info": 3},
