@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
-    0: """privacy losses composition accounting book ledger
+    0: """privacy leaves losses composition accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
@@ -18,15 +18,15 @@ ROOMS = {
         distances""",
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.tuberculosis simulators.outbreaks
-        simulators.birth_death simulators.epidemic simulators.sir
+        simulators.birth_death simulators.epidemic simulators.sir simulators.seir
         simulators.linear_regression simulators.shares simulators.tables
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
         analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.hidden_states
-        analyst.outlook analyst.particle_clouds analyst.particle_filter analyst.estimated
-        analyst.importance_squared analyst.metropolis analyst.pseudo_marginal
+        analyst.outlook analyst.particle_clouds analyst.particle_filter analyst.paths
+        analyst.estimated analyst.importance_squared analyst.metropolis analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
         analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",

@@ -61,12 +61,18 @@ class Run(_Costs):
         self, likelihood: FilteredLikelihood, z: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
         "log-likelihood estimates (n,) at z (n, free)."
+        return self.columns(likelihood, z, rng)[:, 0]
+
+    def columns(
+        self, likelihood: FilteredLikelihood, z: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        "Estimates, failures, and paths where the likelihood keeps them: (n, 2 + …)."
         self.tally["evaluations"] += len(z)
         self.tally["simulations"] += len(z) * likelihood.particles
         theta = self.prior.from_unconstrained(z)
         found = self.journal(lambda: estimate_all(likelihood, theta, rng, self.executor))
         self.tally["failed"] += int(found[:, 1].sum())
-        return found[:, 0]
+        return found
 
 # %% ../../nbs/analyst/38_estimated.ipynb #8ab37c5a
 DEFENSIVE = 0.05  # share of each round that is drawn from the prior

@@ -7,6 +7,7 @@ __all__ = ['ROUNDS', 'weigh', 'weighted']
 
 # %% ../../nbs/analyst/38_importance_squared.ipynb #is-imports
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,10 @@ def _more(draws, worth, made):
     return int(np.clip(forecast, draws / 4, draws)) + 1
 
 # %% ../../nbs/analyst/38_importance_squared.ipynb #24951ade
-def weigh(run: Run, start: Rounds, draws: int, rng: np.random.Generator) -> tuple[Rounds, dict]:
-    """Rounds with the tuned likelihood until they are worth `draws`; and what to say of them.
+def weigh(run: Run, start: Rounds, draws: int, rng: np.random.Generator) -> tuple:
+    """Rounds with the tuned likelihood until they are worth `draws`.
+
+    Returns them, what to say of them, and what was kept of each draw (n, r + m): its path.
 
     All come from one frozen proposal.
     """
@@ -55,14 +58,17 @@ def weigh(run: Run, start: Rounds, draws: int, rng: np.random.Generator) -> tupl
         likelihood, sd = tune(run, start, SIGMA["importance"], rng.spawn(1)[0])
     info = dict(particles=likelihood.particles, sd_log_likelihood=sd, halvings=likelihood.halvings)
     last, n = _sharpened(run, start, likelihood, draws, rng.spawn(1)[0])
-    rounds, ess = Rounds(run.prior, run.prior, DEFENSIVE), []
+    rounds, ess, kept = Rounds(run.prior, run.prior, DEFENSIVE), [], []
     rounds.append(last)
+    with_paths = replace(likelihood, paths=True)
     for child in (rng.spawn(1)[0] for _ in range(ROUNDS)):
         n = run.affords(likelihood, n)
         if n < LEAST:
             break
         z = rounds.propose(n, child)
-        rounds.add(z, run.estimate(likelihood, z, child))
+        columns = run.columns(with_paths, z, child)
+        rounds.add(z, columns[:, 0])
+        kept.append(columns[:, 2:])
         ess.append(draws_worth(rounds.log_weights))
         run.bar.set_postfix_str(f"ESS {ess[-1]:.0f}", refresh=False)
         run.bar.update(max(0, min(draws, int(ess[-1])) - run.bar.n))
@@ -70,8 +76,9 @@ def weigh(run: Run, start: Rounds, draws: int, rng: np.random.Generator) -> tupl
             break
         n = _more(draws, ess[-1], len(rounds.z))
     if ess:
-        return rounds, info | dict(ess_by_round=ess)
-    return start, info | dict(ess_by_round=[draws_worth(start.log_weights)], unfinished=True)
+        return rounds, info | dict(ess_by_round=ess), np.concatenate(kept)
+    unfinished = dict(ess_by_round=[draws_worth(start.log_weights)], unfinished=True)
+    return start, info | unfinished, None
 
 # %% ../../nbs/analyst/38_importance_squared.ipynb #cac1f1f4
 def weighted(run: Run, rounds: Rounds, draws: int, info: dict[str, Any]) -> Posterior:

@@ -21,6 +21,7 @@ from .da_mcmc import LatentRecords, da_mcmc
 from .input_smc import FEWEST as FEWEST_MOVED
 from .input_smc import MOST_BEGUN, input_smc
 from .particle_filter import StateSpace
+from .paths import joined
 from .proposals import NoWeight
 from .pseudo_marginal import FEWEST, pseudo_marginal
 from .refine import pool, refine
@@ -119,7 +120,7 @@ def _followed(task: _Task, rng) -> tuple[Posterior, str]:
         task.note("pseudo-marginal", found, found.info["simulations"])
         parts.append(found)
     info = {name: value for name, value in found.info.items() if name != "simulations"}
-    both = pool(parts, info)
+    both = joined(pool(parts, info), parts)
     if any(part.info.get("unfinished") for part in parts):
         return both, "the simulations allowed do not suffice to find the posterior and to weigh it"
     suspect = next((part.info["doubt"] for part in parts if part.info.get("doubt")), "")

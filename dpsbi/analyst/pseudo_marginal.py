@@ -18,6 +18,7 @@ from .importance_squared import weigh, weighted
 from .independence import TRIED, doubted
 from .metropolis import Walk, metropolis, unweighted
 from .particle_filter import FilteredLikelihood
+from .paths import keeping
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
@@ -146,7 +147,8 @@ def pseudo_marginal(
     Posterior
         Its info holds particles, sd_log_likelihood, halvings, evaluations, simulations, and
         log_evidence with its standard error, or acceptance and R-hat. Warns when draws are worth
-        less than asked, or chains have not mixed.
+        less than asked, or chains have not mixed. Each draw has its path: true values in
+        `confidential`, and the last hidden state, from which `forecast` goes on.
 
     Raises
     ------
@@ -175,6 +177,7 @@ def pseudo_marginal(
         draws=draws,
         limit=max_simulations,
         prior=about_prior(model.prior),
+        paths=True,
         proposal=about_proposal(proposal),
         particles=particles,
         walk=asdict(walk) if method == "metropolis" else {},
@@ -188,10 +191,10 @@ def pseudo_marginal(
         run = Run(likelihood, journal, call.executor, bar, tally, limit)
         start, child = locate(run, proposal or model.prior, rng.spawn(1)[0]), rng.spawn(1)[0]
         if method == "importance":
-            found, info = weigh(run, start, draws, child)
+            found, info, paths = weigh(run, start, draws, child)
         else:
-            found, info = metropolis(run, start, draws, walk, child)
+            found, info, paths = metropolis(run, start, draws, walk, child)
     info = _said(run, found, info, method, rng)
     if method == "importance":
-        return weighted(run, found, draws, info)
-    return unweighted(run, found, info)
+        return keeping(weighted(run, found, draws, info), paths, release)
+    return keeping(unweighted(run, found, info), paths, release)
