@@ -23,6 +23,7 @@ from dpsbi.functions import (
     keywords_taken,
     spelled,
 )
+from .leaves import as_row, as_rows, from_row, from_rows, one_form
 from .model import Model, check_prior
 from .privacy import whole_number
 
@@ -183,6 +184,24 @@ class Stepped:
         "The values (B, P, q) that a cloud shows at observation j."
         store, rows = _rows(state)
         return store.values[rows].reshape(*state.shape[:2], -1)
+
+    def numbers(self, state: np.ndarray) -> np.ndarray:
+        "The states of a cloud as numbers (B, P, m); TypeError for states that are none."
+        store, rows = _rows(state)
+        if self.vectorised:
+            found = as_rows(select_rows(store.states, rows))
+        else:
+            found = one_form([as_row(store.states[k]) for k in rows])
+        return found.reshape(*state.shape[:2], -1)
+
+    def from_numbers(self, numbers: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        "The cloud whose states are these numbers (B, P, m), for theta (B, d)."
+        rng, shape = np.random.default_rng(0), numbers.shape[:2]
+        one = self.step(self.start(theta[:1], 1, rng), theta[:1], 0.0, self.times[0], rng)
+        like, rows = _rows(one)[0].states, numbers.reshape(-1, numbers.shape[2])
+        if self.vectorised:
+            return _cloud(_Store(from_rows(like, rows), None), shape)
+        return _cloud(_Store([from_row(like[0], row) for row in rows], None), shape)
 
     def _given(self, which, theta, extra):
         "The keywords of a vectorised function."

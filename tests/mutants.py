@@ -62,6 +62,12 @@ TESTS = {
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
+    "analyst.particle_clouds": "test_paths.py",
+    "analyst.particle_filter": "test_paths.py",
+    "analyst.importance_squared": "test_paths.py",
+    "analyst.metropolis": "test_paths.py",
+    "analyst.paths": "test_paths.py",
+    "simulators.seir": "test_seir.py",
 }
 
 
@@ -869,6 +875,55 @@ MUTANTS += [
         "",
         "a codebook reads any file",
         "test_codebook.py",
+    ),
+    Mutant(
+        "simulators.seir",
+        "changed = 2 if neighbours ==",
+        "changed = 1 if neighbours ==",
+        "a person who falls ill in another week is counted as one change",
+    ),
+    Mutant("simulators.seir", "E + infected - ill", "E + infected", "who falls ill stays exposed"),
+    Mutant(
+        "analyst.particle_clouds",
+        "last[rows] = found[np.arange(len(rows)), last[rows]]",
+        "last[rows] = last[rows]",
+        "a path is not that of the ancestors",
+    ),
+    Mutant(
+        "analyst.particle_clouds",
+        "log_w, ahead, t = log_w + seen - ahead, seen, stop",
+        "log_w, ahead, t = log_w + seen, seen, stop",
+        "the weight of an outlook is not taken back",
+    ),
+    Mutant(
+        "analyst.particle_filter",
+        "one_of_each(found.log_w, aside(rng))",
+        "one_of_each(0 * found.log_w, aside(rng))",
+        "the last particle is drawn without its weight",
+    ),
+    Mutant(
+        "analyst.importance_squared",
+        "kept.append(columns[:, 2:])",
+        "kept.append(np.random.default_rng(0).permutation(columns[:, 2:]))",
+        "paths are shuffled against the parameters",
+    ),
+    Mutant(
+        "analyst.metropolis",
+        "Chains(z, log_f, seeds, paths))",
+        "Chains(z, log_f, seeds, chains.paths))",
+        "a chain that moves keeps the path of where it was",
+    ),
+    Mutant(
+        "analyst.paths",
+        "state, first = _states(posterior, model), len(model.times)",
+        "state, first = model.start(posterior.theta, 1, rng), len(model.times)",
+        "a forecast begins as if nothing had been released",
+    ),
+    Mutant(
+        "analyst.paths",
+        "states=self.states[which])",
+        "states=self.states[: len(which)])",
+        "resampled draws get the states of others",
     ),
 ]
 

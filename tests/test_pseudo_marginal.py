@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpsbi
+from dpsbi.analyst import estimated, outlook, particle_clouds
 from dpsbi.analyst import particle_filter as pf
 from dpsbi.analyst import pseudo_marginal as pm
 from dpsbi.checks.testing import agrees
@@ -308,7 +309,7 @@ def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
 )
 def test_systematic_resampling_copies_the_floor_or_the_ceiling(weights, seed):
     weights = np.array([weights, weights[::-1]])
-    survivors = pf._ancestors(weights, np.random.default_rng(seed))
+    survivors = particle_clouds.ancestors(weights, np.random.default_rng(seed))
     expected = weights.shape[1] * weights / weights.sum(1, keepdims=True)
     copies = np.array([np.bincount(row, minlength=weights.shape[1]) for row in survivors])
     assert survivors.shape == weights.shape and np.all(np.abs(copies - expected) < 1 + 1e-9)
@@ -319,7 +320,7 @@ def test_systematic_resampling_copies_the_floor_or_the_ceiling(weights, seed):
 def test_readings_of_additive_noise(y, scale, kind):
     mechanism = (dpsbi.Laplace, dpsbi.Gaussian, lambda b: dpsbi.DiscreteLaplace(b))[kind](scale)
     y = np.rint(y) if kind == 2 else y
-    likeliest, width = pf._reading(mechanism, y)
+    likeliest, width = outlook.reading(mechanism, y)
     assert abs(likeliest - y) <= 0.51 * (kind == 2) + 0.02 * scale + 1e-9 * abs(y)
     assert 0.85 * scale <= width <= 1.01 * scale + 0.6 * (kind == 2)
 
@@ -434,7 +435,7 @@ def test_particles_do_not_go_back_and_forth_where_a_few_too_few_are_far_too_few(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cloud, sd = pm._tune(
+        cloud, sd = estimated.tune(
             run,
             SimpleNamespace(z=np.zeros((3, 1)), log_weights=np.zeros(3)),
             1.0,

@@ -23,6 +23,7 @@ from .guided import begun, guided_values
 from .input_smc import FEWEST as FEWEST_MOVED
 from .input_smc import MOST_BEGUN, input_smc
 from .particle_filter import StateSpace
+from .paths import joined
 from .proposals import NoWeight
 from .pseudo_marginal import FEWEST, pseudo_marginal
 from .refine import pool, refine
@@ -129,7 +130,7 @@ def _twice(task: _Task, engine, name: str, limit: int, file: str, rng) -> tuple[
         task.note(name, found, found.info["simulations"])
         parts.append(found)
     info = {name: value for name, value in found.info.items() if name != "simulations"}
-    both = pool(parts, info)
+    both = joined(pool(parts, info), parts)
     if any(part.info.get("unfinished") for part in parts):
         return both, "the simulations allowed do not suffice to find the posterior and to weigh it"
     suspect = next((part.info["doubt"] for part in parts if part.info.get("doubt")), "")
