@@ -43,6 +43,7 @@ _HOMES = {
     "analyst.infer": "infer",
     "analyst.noisy_counts": "noisy_counts Pooled",
     "analyst.compare": "compare",
+    "analyst.predict": "predict",
     "checks.classifier": "c2st",
     "checks.samples": "mmd2 ks",
     "checks.scores": "log_median_distance negative_log_density",
