@@ -48,6 +48,7 @@ _HOMES = {
     "planning.yields": "Questions",
     "planning.table": "Plan",
     "planning.design": "plan Effort",
+    "analyst.predict": "predict",
     "checks.classifier": "c2st",
     "checks.samples": "mmd2 ks",
     "checks.scores": "log_median_distance negative_log_density",

@@ -9,6 +9,7 @@ __all__ = ['MIXED', 'APPROXIMATIONS', 'CONFIDENTIAL', 'SEVERAL', 'Posterior', 'p
 import html
 import io
 import json
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -211,12 +212,22 @@ class Posterior(Draws):
         many = self.info.get("of") == CONFIDENTIAL and self.dim > SEVERAL
         return (curve if many else corner)(self, truth, others, **style)
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self, predicted: Any = None) -> Any:
         """ArviZ's InferenceData.
 
         The chains, or the equally weighted draws, as they are; else one chain of as many resampled
         draws as the ESS.
+
+        Parameters
+        ----------
+        predicted : Prediction, optional
+            What `predict` made of this posterior. Its draws are then the posterior's, one chain of
+            equal weights, with the true values s beside the parameters; and there are the groups
+            posterior_predictive, log_likelihood, observed_data, prior, and, where they were asked
+            for, predictions and prior_predictive.
         """
+        if predicted is not None:
+            return _inference_data(self, predicted)
         if "chains" in self.info:
             draws = self.theta.reshape(self.info["chains"], -1, self.dim)
         elif self.log_weights is None:
@@ -266,6 +277,24 @@ def _no_values(posterior: Posterior) -> str:
         "exact_abc, smc_abc, input_smc, refine, da_mcmc, the particle filters, and infer where it "
         "is exact); for any other posterior, predict draws them given its theta and the release"
     )
+
+
+def _inference_data(posterior: Posterior, predicted: Any) -> Any:
+    "ArviZ's InferenceData of a prediction; TypeError for anything else."
+    if not hasattr(predicted, "groups") or predicted.posterior.names != posterior.names:
+        raise TypeError(
+            "to_arviz takes what predict made of this posterior: to_arviz(predict(posterior, …)), "
+            f"not {type(predicted).__name__}"
+        )
+    groups = predicted.groups()
+    observed = groups.pop("observed_data")
+    chains = {
+        group: {name: array[None] for name, array in variables.items()}
+        for group, variables in groups.items()
+    }
+    with warnings.catch_warnings():  # groups of different sizes are meant
+        warnings.simplefilter("ignore", UserWarning)
+        return arviz_library().from_dict(**chains, observed_data=observed)
 
 # %% ../nbs/05_posterior.ipynb #f14968e2
 def _plain(value: Any) -> Any:
