@@ -10,7 +10,8 @@ NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
     0: """privacy losses composition accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
-        mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
+        mechanisms.discrete_gaussian mechanisms.staircase mechanisms.published
+        mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
         laplace_difference weights draws posterior pictures prior running functions model stepped
         inverses tape replayed rqmc distances.kernels distances.distance distances.sums
@@ -19,16 +20,18 @@ ROOMS = {
     1: """simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.tuberculosis simulators.outbreaks
         simulators.birth_death simulators.epidemic simulators.sir
-        simulators.linear_regression simulators.shares simulators.tables
+        simulators.linear_regression simulators.regression_population simulators.shares
+        simulators.tables
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
-        analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
+        analyst.smc_abc analyst.da_mcmc analyst.unknown_n analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
         analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
-        analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
+        analyst.infer analyst.count_laws analyst.noisy_counts analyst.noisy_trees
+        analyst.compare""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.audit checks.neighbours checks.exact_loss""",
