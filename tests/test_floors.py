@@ -10,34 +10,36 @@ NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
     0: """privacy leaves losses composition cost accounting book ledger mechanisms.mechanism
         mechanisms.sampler mechanisms.continuous mechanisms.discrete
-        mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised
-        mechanisms.smooth mechanisms.release mechanisms.joint mechanisms.parts
-        mechanisms.agency_words mechanisms.codebook mechanisms laplace_difference weights kept
-        draws posterior pictures transforms marginals prior batches checkpoint received running
-        simulation signatures functions model behind stepped inverses reader laws tape replayed
-        rqmc distances.kernels distances.distance distances.sums distances.features
-        distances.sorted_sums distances.bandwidth distances.sensitivity distances.routes
-        distances.rounding distances.mmd distances.clipped distances.stated distances.summaries
-        distances""",
+        mechanisms.discrete_gaussian mechanisms.staircase mechanisms.published
+        mechanisms.randomised mechanisms.smooth mechanisms.release mechanisms.joint
+        mechanisms.parts mechanisms.agency_words mechanisms.codebook mechanisms
+        laplace_difference weights kept draws posterior pictures transforms marginals prior
+        batches checkpoint received running simulation signatures functions model behind stepped
+        inverses reader laws tape replayed rqmc distances.kernels distances.distance
+        distances.sums distances.features distances.sorted_sums distances.bandwidth
+        distances.sensitivity distances.routes distances.rounding distances.mmd
+        distances.clipped distances.stated distances.summaries distances""",
     1: """simulators.enumeration simulators.formula_9 simulators.count_likelihood
         simulators.latent_count simulators.counts simulators.uniform_mixture
         simulators.cubic_curve simulators.streams simulators.tuberculosis simulators.outbreaks
         simulators.birth_death simulators.epidemic simulators.sir simulators.seir
-        simulators.linear_regression simulators.shares simulators.tables simulators.naive_bayes""",
+        simulators.linear_regression simulators.regression_population simulators.shares
+        simulators.tables simulators.naive_bayes""",
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss owner.selection
         owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan analyst.exact_abc
         analyst.mixtures analyst.proposals analyst.importance analyst.consensus analyst.latent
         analyst.weighted_draws analyst.ascent analyst.fit analyst.information analyst.mcem
         analyst.kernel_proposal analyst.levels analyst.populations analyst.smc_abc
-        analyst.da_mcmc analyst.normal_coordinates analyst.lines analyst.moves analyst.input_smc
-        analyst.independence analyst.hidden_states analyst.outlook analyst.particle_clouds
-        analyst.particle_filter analyst.paths analyst.estimated analyst.importance_squared
-        analyst.metropolis analyst.guides analyst.guided analyst.pseudo_marginal
-        analyst.baselines analyst.layers analyst.scaling analyst.conditional_flow
-        analyst.descent analyst.flows analyst.pairs analyst.training analyst.budgets
-        analyst.estimator analyst.sppe analyst.tilt analyst.triangular analyst.walkers
-        analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine analyst.rnpe
-        analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare analyst.predict""",
+        analyst.da_mcmc analyst.unknown_n analyst.normal_coordinates analyst.lines analyst.moves
+        analyst.input_smc analyst.independence analyst.hidden_states analyst.outlook
+        analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
+        analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
+        analyst.pseudo_marginal analyst.baselines analyst.layers analyst.scaling
+        analyst.conditional_flow analyst.descent analyst.flows analyst.pairs analyst.training
+        analyst.budgets analyst.estimator analyst.sppe analyst.tilt analyst.triangular
+        analyst.walkers analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine
+        analyst.rnpe analyst.infer analyst.count_laws analyst.noisy_counts analyst.noisy_trees
+        analyst.compare analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard checks.audit
         checks.neighbours checks.exact_loss""",
