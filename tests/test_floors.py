@@ -32,7 +32,8 @@ ROOMS = {
         analyst.baselines analyst.layers analyst.scaling analyst.conditional_flow
         analyst.descent analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.tilt analyst.triangular analyst.walkers analyst.whole_numbers
-        analyst.likelihood analyst.sple analyst.refine analyst.rnpe
+        analyst.likelihood analyst.sple analyst.refine analyst.support
+        analyst.denoise analyst.error_models analyst.rnpe
         analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
