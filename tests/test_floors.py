@@ -38,8 +38,9 @@ ROOMS = {
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs analyst.training
         analyst.budgets analyst.estimator analyst.sppe analyst.tilt analyst.triangular
         analyst.walkers analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine
-        analyst.rnpe analyst.infer analyst.count_laws analyst.noisy_counts analyst.noisy_trees
-        analyst.compare analyst.predict""",
+        analyst.support analyst.denoise analyst.error_models analyst.rnpe analyst.infer
+        analyst.count_laws analyst.noisy_counts analyst.noisy_trees analyst.compare
+        analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard checks.audit
         checks.neighbours checks.exact_loss""",
