@@ -22,8 +22,9 @@ ROOMS = {
         simulators.latent_count simulators.counts simulators.uniform_mixture simulators.cubic_curve
         simulators.streams simulators.tuberculosis simulators.outbreaks
         simulators.birth_death simulators.epidemic simulators.sir
-        simulators.linear_regression simulators.shares simulators.tables
-        simulators.naive_bayes""",
+        simulators.regression_query simulators.regression_model simulators.regression_records
+        simulators.regression_moments simulators.linear_regression simulators.shares
+        simulators.tables simulators.naive_bayes""",
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss owner.selection
         owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
@@ -35,7 +36,8 @@ ROOMS = {
         analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
-        checks.audit checks.neighbours checks.exact_loss""",
+        checks.limits checks.outputs checks.search checks.audit checks.neighbours
+        checks.exact_loss""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
@@ -48,6 +50,10 @@ SHARED = {  # which other simulators may import
     "simulators.tuberculosis",
     "simulators.outbreaks",
     "simulators.epidemic",
+    "simulators.regression_query",
+    "simulators.regression_model",
+    "simulators.regression_records",
+    "simulators.regression_moments",
     "simulators.shares",
     "simulators.tables",
 }
