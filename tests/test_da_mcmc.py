@@ -19,6 +19,7 @@ from dpsbi.posterior import Posterior
 from dpsbi.prior import Prior
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators import linear_regression as lr
+from dpsbi.simulators.regression_records import pairs as entries
 
 COUNT = Query(identity, sensitivity=1, step=1, dim=1)
 
@@ -413,7 +414,7 @@ def test_moments_of_a_subject(p, clamp, variance):
         A = np.vstack([np.zeros(p), np.eye(p), b[1:]]) / clamp
         sigma = A @ A.T
         sigma[-1, -1] += variance / clamp**2
-        pairs = list(zip(*lr._pairs(p)))
+        pairs = list(zip(*entries(p)))
         products = [sigma[i, j] + mu[i] * mu[j] for i, j in pairs]
         assert np.allclose(found_mean, products, rtol=1e-12, atol=1e-13 / clamp**2)
         assert np.allclose(
@@ -439,7 +440,7 @@ def test_moments_update_is_the_records_update_and_projects():
     )
     s[:, [6, 8]] *= -1  # two "sums of squares" below zero
     xx = np.zeros((3, 3, 3))
-    for value, (i, j) in zip(20 * s.T, zip(*lr._pairs(2))):
+    for value, (i, j) in zip(20 * s.T, zip(*entries(2))):
         if j < 3:
             xx[:, i, j] = xx[:, j, i] = value * (1e4 if i == 0 else 1e8)
     xx[:, 0, 0] = 20

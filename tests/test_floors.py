@@ -22,9 +22,10 @@ ROOMS = {
     1: """simulators.enumeration simulators.formula_9 simulators.count_likelihood
         simulators.latent_count simulators.counts simulators.uniform_mixture
         simulators.cubic_curve simulators.streams simulators.tuberculosis simulators.outbreaks
-        simulators.birth_death simulators.epidemic simulators.sir simulators.seir
-        simulators.linear_regression simulators.regression_population simulators.shares
-        simulators.tables simulators.naive_bayes""",
+        simulators.birth_death simulators.epidemic simulators.sir simulators.regression_query
+        simulators.regression_model simulators.regression_records simulators.regression_moments
+        simulators.seir simulators.linear_regression simulators.regression_population
+        simulators.shares simulators.tables simulators.naive_bayes""",
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss owner.selection
         owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan analyst.exact_abc
         analyst.mixtures analyst.proposals analyst.importance analyst.consensus analyst.latent
@@ -42,8 +43,8 @@ ROOMS = {
         analyst.count_laws analyst.noisy_counts analyst.noisy_trees analyst.compare
         analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
-        checks.calibration checks.coverage checks.predictive checks.scorecard checks.audit
-        checks.neighbours checks.exact_loss""",
+        checks.calibration checks.coverage checks.predictive checks.scorecard checks.limits
+        checks.outputs checks.search checks.audit checks.neighbours checks.exact_loss""",
     4: "planning.yields planning.table planning.curves planning.design",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
@@ -57,6 +58,10 @@ SHARED = {  # which other simulators may import
     "simulators.tuberculosis",
     "simulators.outbreaks",
     "simulators.epidemic",
+    "simulators.regression_query",
+    "simulators.regression_model",
+    "simulators.regression_records",
+    "simulators.regression_moments",
     "simulators.shares",
     "simulators.tables",
 }
