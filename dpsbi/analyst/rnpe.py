@@ -167,7 +167,7 @@ class NoiseFree:
         about = dict(density=_mixture(estimator, v), summaries=summaries)
         theta = estimator.sample(len(v), v, rng)
         names = self.prior.names
-        return DenoisedPosterior(theta, None, names, info, values=s, **about)
+        return DenoisedPosterior(theta, None, names, info, values=summaries, **about)
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #3a880c52
 def _settings(query, model, simulations, training) -> dict:
