@@ -16,7 +16,7 @@ import numpy as np
 
 from .denoise import WALKERS, denoise  # noqa: F401
 from .error_models import SpikeSlab, error_model
-from .estimator import Estimator, simulate_query, usable
+from .estimator import Estimator, usable
 from .flows import ConditionalFlow, Ensemble, fit
 from .pairs import Simulations
 from .proposals import log_prior
@@ -28,6 +28,7 @@ from ..posterior import Posterior
 from ..prior import Prior, about_prior
 from ..privacy import Query, whole_number
 from ..running import Call, Checkpoint, NeuralRunning, about_run, check_generator
+from ..simulation import simulate_query
 from ..weights import kish
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #c14705f8

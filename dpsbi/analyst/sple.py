@@ -14,7 +14,7 @@ from typing import Unpack
 import numpy as np
 from scipy import optimize, special
 
-from .estimator import NeuralPosterior, check_fit, check_share, simulate_query, usable
+from .estimator import NeuralPosterior, check_fit, check_share, usable
 from .flows import on_one_thread
 from dpsbi.analyst.likelihood import (
     FITS,
@@ -38,6 +38,7 @@ from ..model import Model, check_release, simulate
 from ..posterior import MIXED
 from ..prior import about_prior
 from ..running import Call, NeuralRunning, about_run, warn
+from ..simulation import simulate_query
 from ..weights import kish
 
 # %% ../../nbs/analyst/46_sple.ipynb #f619960e

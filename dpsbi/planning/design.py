@@ -33,6 +33,7 @@ from ..posterior import Posterior
 from ..prior import about_prior
 from ..privacy import Query, positive, whole_number
 from ..running import Call, Journal, Running, about_run, in_order
+from ..simulation import simulate_query
 
 # %% ../../nbs/planning/03_design.ipynb #ds-designs
 @dataclass(frozen=True)
@@ -169,8 +170,6 @@ def pool_of(
     one = model.simulate(model.prior.sample(2, np.random.default_rng(0)), np.random.default_rng(0))
     ends = np.cumsum([query(one).shape[1] for query in queries])
     together = Query(SideBySide(tuple(queries)), 1.0, dim=int(ends[-1]))
-
-    from dpsbi.analyst.estimator import simulate_query
 
     def simulated(theta):
         child = rng.spawn(1)[0]
