@@ -192,6 +192,12 @@ class Weighted:
         "Log density (n, k) of each proposal."
         return np.column_stack([by_blocks(g.log_prob, z) for g in self.proposals])
 
+    def log_ratio(self, z: np.ndarray) -> np.ndarray:
+        "Log of prior / proposals (n,) at z (n, free) of a round: its weights, but for η."
+        log_q = self.log_density(z)
+        mixed = log_mixture(log_q, self.counts + self.history[-1])
+        return log_weight(log_q[:, 0], 0.0, mixed)
+
     def add(self, z: np.ndarray, log_eta: np.ndarray) -> None:
         "One more round: its draws under every proposal, and every weight anew."
         log_q = self.log_density(z)
