@@ -50,8 +50,15 @@ def all_values(
     ValueError
         As `query_values`, and where something beyond the query is not finite.
     """
-    width = released_width(release)
+    width = _known_width(model, release)
     return values_where_simulated(model, theta, rng, lambda x: _asked(model, release, x), width)
+
+
+def _known_width(model, release) -> int:
+    "How many values there are, as far as can be said before anything is simulated."
+    columns = isinstance(release.query.fn, Columns)
+    width = release.query.fn.width if columns else released_width(release)
+    return width + (model.beyond if isinstance(model.beyond, int) else 0)
 
 
 def _asked(model, release, x):

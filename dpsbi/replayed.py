@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from .kept import widened
 from .model import Model, query_values
 from .privacy import Query
 from .tape import NotByRow, Replay
@@ -70,6 +71,8 @@ def replayed(
         replay = Replay(numbers[None], rng)
         s.append(asked(row[None], replay)[0])
         tapes.append(replay.tape.read_out()[0])
+    width = max(len(values) for values in s)
+    s = [widened(values[None], width)[0] for values in s]
     return np.array(s), level(tapes, rng)
 
 

@@ -928,6 +928,67 @@ MUTANTS += [
 ]
 
 
+CONFIDENTIAL = "test_confidential.py"
+MUTANTS += [
+    Mutant(
+        "behind",
+        "    s = s[:, places.order] if (np.diff(places.order) != 1).any() else s",
+        "    s = s[::-1]",
+        "values belong to other draws of the parameters",
+        CONFIDENTIAL,
+    ),
+    Mutant(
+        "behind",
+        "    s = s[:, places.order] if (np.diff(places.order) != 1).any() else s",
+        "    s = s",
+        "a lost week stands where another one belongs",
+        CONFIDENTIAL,
+    ),
+    Mutant(
+        "kept",
+        "return given - self.log_share",
+        "return given + 0 * self.log_share",
+        "weights of kept values forget that they were chosen",
+        CONFIDENTIAL,
+    ),
+    Mutant(
+        "kept",
+        "log_share[kept] + np.log(p[kept])",
+        "np.log(p[kept])",
+        "a second selection forgets the first",
+        CONFIDENTIAL,
+    ),
+    Mutant(
+        "draws",
+        "values = None if self.values is None else self.values[which]",
+        "values = None if self.values is None else self.values[: len(which)]",
+        "resampled parameters have the values of others",
+        CONFIDENTIAL,
+    ),
+    Mutant(
+        "analyst.da_mcmc",
+        "every.add(t.sum(axis=1))",
+        "every.add(t[::-1].sum(axis=1))",
+        "each chain has the values of another",
+        CONFIDENTIAL,
+    ),
+    Mutant(
+        "analyst.predict",
+        "key = log_w[cut] + self.rng.gumbel(size=len(cut))",
+        "key = 0 * log_w[cut] + self.rng.gumbel(size=len(cut))",
+        "values are chosen without regard to the release",
+        CONFIDENTIAL,
+    ),
+    Mutant(
+        "analyst.refine",
+        "return part.values.s, start + part.values.rows, share",
+        "return part.values.s, part.values.rows, share",
+        "values of one pooled part go to the draws of another",
+        CONFIDENTIAL,
+    ),
+]
+
+
 def run(mutant: Mutant) -> tuple[Mutant, str]:
     "The first test that fails on a copy with this mutant; '' if none does."
     with tempfile.TemporaryDirectory() as folder:

@@ -292,6 +292,25 @@ def test_a_value_that_was_not_published_has_a_posterior():
     agrees(a.mean(), b.mean(), np.hypot(a.mcse(), b.mcse()), alarm=1e-6, verbose=False)
 
 
+def test_batches_of_which_all_fail_have_values_too():
+    def stubborn(rate, rng):
+        counts = rng.poisson(rate, 4)
+        if rate < 11:
+            raise ArithmeticError("no convergence")
+        return counts
+
+    model = Model.from_function(stubborn, PRIOR, failures="nan", beyond=lambda x: x[:, 3:])
+    three = Release(RELEASED.s_dp, Query(lambda x: x[:, :3], 1), RELEASED.mechanism)
+    with pytest.warns(UserWarning):  # of the failures
+        found = importance(three, model, rng=np.random.default_rng(20), rounds=2, **QUIET)
+        moved = input_smc(three, model, draws=200, rng=np.random.default_rng(21), **QUIET)
+    for each in (found, moved):
+        assert each.confidential.names[3] == "beyond[0]" and (each.confidential.mean() > 8).all()
+    bare = Posterior(found.theta, found.log_weights, found.names)
+    said = predict(bare, three, model, rng=np.random.default_rng(22), simulations=20, **QUIET)
+    assert said.beyond.dim == 1 and (said.posterior["rate"] >= 11).all()
+
+
 def test_prediction_and_its_groups(weighed):
     said = predict(weighed, RELEASED, COUNTS, rng=np.random.default_rng(17), from_prior=50, **QUIET)
     assert said.again.shape == said.released.shape == (2000, 3)

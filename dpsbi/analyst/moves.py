@@ -21,6 +21,7 @@ from .lines import Line, Profiles, Sites
 from .normal_coordinates import NormalCoordinates
 from .proposals import temper
 from ..behind import all_values
+from ..kept import widened
 from ..mechanisms import Release
 from ..model import Model, mechanism_log_prob, released_width
 from ..replayed import level, replayed
@@ -39,6 +40,18 @@ def _batch(model, release, coordinates, by_row, x, rng):
     log_eta = np.where(good, mechanism_log_prob(release, s[:, :width]), -np.inf)
     how_many = np.full(len(s), s.shape[1])
     return np.column_stack([how_many, s, log_eta, inputs[:, tape.shape[1] :]])
+
+
+def _alike(parts: list[np.ndarray]) -> list[np.ndarray]:
+    "Batches of as many values each: NaN where all simulations of one failed."
+    most = int(max(part[0, 0] for part in parts))
+    for k, part in enumerate(parts):
+        have = int(part[0, 0])
+        if have < most:
+            count = np.full((len(part), 1), float(most))
+            s = widened(part[:, 1 : have + 1], most)
+            parts[k] = np.concatenate([count, s, part[:, have + 1 :]], axis=1)
+    return parts
 
 
 class SlowJournal(Journal):
@@ -118,7 +131,7 @@ class Task:
         about = self.model, self.release, self.coordinates, self.by_row
         children = rng.spawn(len(sizes))
         tasks = ((*about, x[a : a + k], g) for a, k, g in zip(starts, sizes, children))
-        parts = list(in_order(self.executor, _batch, tasks))
+        parts = _alike(list(in_order(self.executor, _batch, tasks)))
         return level([row for part in parts for row in part], rng)
 
 # %% ../../nbs/analyst/37_moves.ipynb #9c00a94f

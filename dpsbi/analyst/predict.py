@@ -7,13 +7,13 @@ __all__ = ['FEW', 'Prediction', 'predict']
 
 # %% ../../nbs/analyst/53_predict.ipynb #pr-import
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
 
 from ..behind import Layout, handed_over, layout, simulate_kept
-from ..kept import Keeper
+from ..kept import Keeper, widened
 from ..mechanisms import Release
 from ..mechanisms.parts import parts_of
 from ..model import Model, check_release, released_width
@@ -136,8 +136,10 @@ class _Chooser:
 
     def add(self, values: np.ndarray, log_w: np.ndarray) -> None:
         "More simulations; as a keeper's."
-        if self.values is None:
+        if self.values is None or self.values.shape[1] < values.shape[1]:
+            # at first, or where all have failed so far
             self.values = np.full((self.n, values.shape[1]), np.nan)
+        values = widened(values, self.values.shape[1])
         places = (self.count + np.arange(len(values))) % self.n
         self.count += len(values)
         for cut in np.split(np.arange(len(values)), np.flatnonzero(places == 0)):
