@@ -22,15 +22,16 @@ ROOMS = {
         simulators.linear_regression simulators.shares simulators.tables
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
-        analyst.exact_abc analyst.proposals analyst.importance analyst.consensus
+        analyst.exact_abc analyst.proposals analyst.importance analyst.searches
+        analyst.consensus
         analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
         analyst.information analyst.mcem
         analyst.kernel_proposal analyst.levels analyst.populations analyst.smc_abc
         analyst.da_mcmc analyst.normal_coordinates analyst.lines
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
-        analyst.pseudo_marginal
-        analyst.baselines analyst.layers analyst.scaling analyst.conditional_flow
-        analyst.descent analyst.flows analyst.pairs analyst.training analyst.estimator
+        analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
+        analyst.layers analyst.scaling analyst.conditional_flow analyst.descent
+        analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.tilt analyst.triangular analyst.walkers analyst.whole_numbers
         analyst.likelihood analyst.sple analyst.refine analyst.support
         analyst.denoise analyst.error_models analyst.rnpe
