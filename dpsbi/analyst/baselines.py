@@ -65,6 +65,24 @@ def _values(theta, r, query, model, rng, call, title) -> np.ndarray:
     return np.concatenate(values)[:, :r]
 
 # %% ../../nbs/analyst/39_baselines.ipynb #227262a9-s1
+def _finite(theta, values, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    "Parameters and query values of the simulations that are finite; ValueError for too few."
+    possible, simulations = np.isfinite(values).all(axis=1), len(theta)
+    if possible.sum() < draws:
+        raise ValueError(
+            f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the "
+            f"{draws:,} draws "
+            "wanted: look for 0/0 or overflow in the model, or ask for more simulations"
+        )
+    if possible.mean() < 0.99:
+        warnings.warn(
+            f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left "
+            "out",
+            stacklevel=5,
+        )
+    return theta[possible], values[possible]
+
+# %% ../../nbs/analyst/39_baselines.ipynb #41a7d5da
 def _nearest(s, query, model, draws, simulations, rng, call, method) -> Posterior:
     "The parameters of the simulations whose query values come nearest to s (r,)."
     simulations = 100 * draws if simulations is None else whole_number("simulations", simulations)
@@ -76,30 +94,13 @@ def _nearest(s, query, model, draws, simulations, rng, call, method) -> Posterio
     sampler, rest = rng.spawn(2)
     theta = np.asarray(model.prior.sample(simulations, sampler), float)
     values = _values(theta, s.size, query, model, rest, call, method)
-    possible = np.isfinite(values).all(axis=1)
-    if possible.sum() < draws:
-        raise ValueError(
-            f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the "
-            f"{draws:,} draws "
-            "wanted: look for 0/0 or overflow in the model, or ask for more simulations"
-        )
-    if possible.mean() < 0.99:
-        warnings.warn(
-            f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left "
-            "out",
-            stacklevel=4,
-        )
-    theta, z = theta[possible], (values[possible] - s) / _scales(values[possible])
+    theta, values = _finite(theta, values, draws)
+    z = (values - s) / _scales(values)
     distance = np.sqrt((z * z).sum(axis=1))
     kept = np.argsort(distance, kind="stable")[:draws]
-    tolerance = float(distance[kept[-1]])
-    info = dict(
-        method=method,
-        simulations=simulations,
-        failed=int((~possible).sum()),
-        tolerance=tolerance,
-        exact=tolerance == 0,
-    )
+    tolerance, failed = float(distance[kept[-1]]), simulations - len(theta)
+    info = dict(method=method, simulations=simulations, failed=failed)
+    info |= dict(tolerance=tolerance, exact=tolerance == 0)
     return Posterior(theta[kept], None, model.prior.names, info)
 
 # %% ../../nbs/analyst/39_baselines.ipynb #b584143f

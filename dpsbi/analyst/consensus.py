@@ -238,7 +238,7 @@ def _concluded(budget, fresh, starts, reason) -> Posterior:
     about = dict(exact=not reason, reason=reason, agreed=agreed, fresh=drawn, starts=said)
     return replace(found, info=found.info | about)
 
-
+# %% ../../nbs/analyst/33_consensus.ipynb #b178a853
 def _weighted(budget: Budget, source) -> Posterior:
     "The posterior of these weighted draws, with evidence and simulations; NoWeight for none."
     made, prior = budget.tally["made"], budget.model.prior
