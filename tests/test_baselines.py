@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsbi.analyst.baselines import (
-    _noise_variance,
-    _scales,
-    _statistic,
-    confidential,
-    gibbs_ss,
-    naive,
-)
+from dpsbi.analyst.baselines import _scales, confidential, gibbs_ss, naive
+from dpsbi.analyst.scale_mixtures import noise_variance, statistic_given
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.mechanisms import (
     BinomialResponse,
@@ -211,17 +205,17 @@ def test_noise_variance_given_the_noise(z):
     """
     b, rng = 0.4, np.random.default_rng(9)
     tau = np.concatenate(
-        [_noise_variance(Laplace(b), np.full((1, 20_000), sign * z), rng)[0] for sign in (1, -1)]
+        [noise_variance(Laplace(b), np.full((1, 20_000), sign * z), rng)[0] for sign in (1, -1)]
     )
     follows(1 / tau, stats.invgauss(b / z, scale=1 / b**2).cdf)
 
 
 def test_noise_variance_edges():
     rng = np.random.default_rng(10)
-    at_zero = _noise_variance(Laplace(2.0), np.zeros((200, 200)), rng).ravel()
+    at_zero = noise_variance(Laplace(2.0), np.zeros((200, 200)), rng).ravel()
     follows(at_zero / 4, stats.chi2(1).cdf)
     assert np.array_equal(
-        _noise_variance(Gaussian(0.5), np.ones((3, 2)), rng), np.full((3, 2), 0.25)
+        noise_variance(Gaussian(0.5), np.ones((3, 2)), rng), np.full((3, 2), 0.25)
     )
 
 
@@ -239,7 +233,7 @@ def test_statistic_is_the_conditional_normal(spread):
             10.0 ** rng.uniform(-spread, spread, r),
             rng.standard_normal(r),
         )
-        s = _statistic(s_dp, *(np.repeat(a[None], n, axis=0) for a in (mean, S, tau)), rng)
+        s = statistic_given(s_dp, *(np.repeat(a[None], n, axis=0) for a in (mean, S, tau)), rng)
         gain = np.linalg.solve(S + np.diag(tau), S).T
         expected, cov = mean + gain @ (s_dp - mean), S - gain @ S
         upper = np.triu_indices(r)
@@ -266,7 +260,7 @@ def test_statistic_is_the_conditional_normal(spread):
 
 def test_statistic_refuses_what_is_no_covariance():
     with pytest.raises(ValueError, match="negative eigenvalue"):
-        _statistic(
+        statistic_given(
             np.zeros(2),
             np.zeros((1, 2)),
             np.array([[[1.0, 2.0], [2.0, 1.0]]]),

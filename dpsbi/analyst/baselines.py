@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .da_mcmc import GROUP, chains_posterior
+from .scale_mixtures import chain_group
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
 from ..model import Model, check_complete, query_values
 from ..posterior import Posterior
@@ -64,6 +65,24 @@ def _values(theta, r, query, model, rng, call, title) -> np.ndarray:
     return np.concatenate(values)[:, :r]
 
 # %% ../../nbs/analyst/39_baselines.ipynb #227262a9-s1
+def _finite(theta, values, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    "Parameters and query values of the simulations that are finite; ValueError for too few."
+    possible, simulations = np.isfinite(values).all(axis=1), len(theta)
+    if possible.sum() < draws:
+        raise ValueError(
+            f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the "
+            f"{draws:,} draws "
+            "wanted: look for 0/0 or overflow in the model, or ask for more simulations"
+        )
+    if possible.mean() < 0.99:
+        warnings.warn(
+            f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left "
+            "out",
+            stacklevel=5,
+        )
+    return theta[possible], values[possible]
+
+# %% ../../nbs/analyst/39_baselines.ipynb #41a7d5da
 def _nearest(s, query, model, draws, simulations, rng, call, method) -> Posterior:
     "The parameters of the simulations whose query values come nearest to s (r,)."
     simulations = 100 * draws if simulations is None else whole_number("simulations", simulations)
@@ -75,30 +94,13 @@ def _nearest(s, query, model, draws, simulations, rng, call, method) -> Posterio
     sampler, rest = rng.spawn(2)
     theta = np.asarray(model.prior.sample(simulations, sampler), float)
     values = _values(theta, s.size, query, model, rest, call, method)
-    possible = np.isfinite(values).all(axis=1)
-    if possible.sum() < draws:
-        raise ValueError(
-            f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the "
-            f"{draws:,} draws "
-            "wanted: look for 0/0 or overflow in the model, or ask for more simulations"
-        )
-    if possible.mean() < 0.99:
-        warnings.warn(
-            f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left "
-            "out",
-            stacklevel=4,
-        )
-    theta, z = theta[possible], (values[possible] - s) / _scales(values[possible])
+    theta, values = _finite(theta, values, draws)
+    z = (values - s) / _scales(values)
     distance = np.sqrt((z * z).sum(axis=1))
     kept = np.argsort(distance, kind="stable")[:draws]
-    tolerance = float(distance[kept[-1]])
-    info = dict(
-        method=method,
-        simulations=simulations,
-        failed=int((~possible).sum()),
-        tolerance=tolerance,
-        exact=tolerance == 0,
-    )
+    tolerance, failed = float(distance[kept[-1]]), simulations - len(theta)
+    info = dict(method=method, simulations=simulations, failed=failed)
+    info |= dict(tolerance=tolerance, exact=tolerance == 0)
     return Posterior(theta[kept], None, model.prior.names, info)
 
 # %% ../../nbs/analyst/39_baselines.ipynb #b584143f
@@ -228,79 +230,6 @@ def confidential(
     query = Query(identity, 1.0) if query is None else query
     return _given(s, query, model, draws, simulations, rng, call, "confidential")
 
-# %% ../../nbs/analyst/39_baselines.ipynb #af81d20f
-def _noise_variance(mechanism, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Variances (C, r) of the noise, given its values z (C, r).
-
-    Constant for Gaussian noise, a draw for Laplace.
-    """
-    if isinstance(mechanism, Gaussian):
-        return np.full(z.shape, mechanism.scale**2)
-    # below 1e-100, u² underflows; the chi-squared rules from 1e-8 on
-    u = np.maximum(np.abs(z) / mechanism.scale, 1e-100)
-    return mechanism.scale**2 * (rng.wald(u, u * u) + rng.standard_normal(u.shape) ** 2)
-
-# %% ../../nbs/analyst/39_baselines.ipynb #c3c5d772
-def _statistic(
-    s_dp: np.ndarray,
-    mean: np.ndarray,
-    cov: np.ndarray,
-    variance: np.ndarray,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """s (C, r) given its normal law (C, r), (C, r, r), the noise's variances and s_dp (r,).
-
-    The variances are (C, r); the covariance may be singular.
-    """
-    noise = np.sqrt(variance)
-    eigenvalues, V = np.linalg.eigh(cov / (noise[:, :, None] * noise[:, None, :]))
-    if (eigenvalues[:, 0] < -1e-8 * np.maximum(eigenvalues[:, -1], 1)).any():  # far beyond rounding
-        raise ValueError(
-            "moments must return covariances, but one has a negative eigenvalue, beyond rounding"
-        )
-    rounding = eigenvalues.shape[1] * 2.0**-52 * eigenvalues[:, -1:]  # of an eigenvalue that is 0
-    keep = np.where(eigenvalues > rounding, eigenvalues / (1 + eigenvalues), 0.0)
-    z = np.einsum("cij,ci->cj", V, (s_dp - mean) / noise)
-    z = keep * z + np.sqrt(keep) * rng.standard_normal(z.shape)
-    return mean + noise * np.einsum("cij,cj->ci", V, z)
-
-# %% ../../nbs/analyst/39_baselines.ipynb #782741db
-def _moments(model, theta: np.ndarray, r: int) -> tuple[np.ndarray, np.ndarray]:
-    "The model's moments, checked."
-    mean, cov = (np.asarray(a, float) for a in model.moments(theta))
-    if mean.shape != (len(theta), r) or cov.shape != (len(theta), r, r):
-        raise ValueError(
-            f"moments must map parameters {theta.shape} to means ({len(theta)}, {r}) and "
-            "covariances "
-            f"({len(theta)}, {r}, {r}), one value for each of the release's {r}, not {mean.shape} "
-            f"and {cov.shape}"
-        )
-    finite = np.isfinite(mean).all(1) & np.isfinite(cov).all((1, 2))
-    right = finite & (np.diagonal(cov, axis1=1, axis2=2) >= 0).all(1)
-    if not right.all():
-        raise ValueError(
-            "moments must be finite, with variances of at least 0, at every theta that update can "
-            "draw; "
-            f"they are not at theta = {theta[~right][0]}"
-        )
-    return mean, cov
-
-# %% ../../nbs/analyst/39_baselines.ipynb #2bfcf509
-def _group(release, model, chains, sweeps, warmup, thin, rng) -> np.ndarray:
-    "One group of chains, side by side: theta (C, sweeps // thin, d)."
-    s_dp, mechanism = release.s_dp, release.mechanism
-    theta = np.asarray(model.start(chains, rng), float)
-    kept = np.empty((chains, sweeps // thin, len(model.names)))
-    noise = mechanism.sample(np.zeros((chains, s_dp.size)), rng)
-    variance = _noise_variance(mechanism, noise, rng)  # a draw of its prior
-    for sweep in range(warmup + sweeps):
-        s = _statistic(s_dp, *_moments(model, theta, s_dp.size), variance, rng)
-        variance = _noise_variance(mechanism, s_dp - s, rng)
-        theta = np.asarray(model.update(s, rng), float)
-        if sweep >= warmup and (sweep - warmup) % thin == thin - 1:
-            kept[:, (sweep - warmup) // thin] = theta
-    return kept
-
 # %% ../../nbs/analyst/39_baselines.ipynb #4dad82a7
 def _refuse(release, draws, chains, warmup, thin) -> None:
     "ValueError for counts that make no sense, and noise that is no scale mixture of normals."
@@ -378,7 +307,7 @@ def gibbs_ss(
     tasks = [(release, moments_model, k, *how, child) for k, child in zip(sizes, children)]
     tasks = iter(tasks[math.ceil(len(theta) / GROUP) :])
     with call.bar(chains, "Gibbs-SS", "chains", len(theta)) as bar:
-        for new in in_order(call.executor, _group, tasks):
+        for new in in_order(call.executor, chain_group, tasks):
             theta = np.concatenate([theta, new])
             saved.save(theta=theta)
             bar.update(len(new))

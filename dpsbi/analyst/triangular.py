@@ -37,7 +37,7 @@ def _log_sd(variance: np.ndarray, g: np.ndarray) -> np.ndarray:
     "Log of the standard deviation (n,), at what it is regressed on, with coefficients g."
     return 0.5 * np.clip(variance @ g, -20, 10)
 
-
+# %% ../../nbs/analyst/44_triangular.ipynb #2a5034f8
 @dataclass(frozen=True, eq=False)
 class Triangular:
     """An invertible map of releases, given parameters, to residuals of unit variance.
