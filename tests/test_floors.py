@@ -20,11 +20,12 @@ ROOMS = {
         distances""",
     1: """simulators.enumeration simulators.formula_9 simulators.count_likelihood
         simulators.latent_count simulators.counts simulators.uniform_mixture simulators.cubic_curve
-        simulators.streams simulators.tuberculosis simulators.outbreaks
-        simulators.birth_death simulators.epidemic simulators.sir
+        simulators.streams simulators.tuberculosis simulators.cluster_law
+        simulators.outbreaks simulators.outbreak_prior simulators.birth_death
+        simulators.epidemic simulators.sir
         simulators.regression_query simulators.regression_model simulators.regression_records
         simulators.regression_moments simulators.linear_regression simulators.shares
-        simulators.tables simulators.naive_bayes""",
+        simulators.tables simulators.naive_bayes_latent simulators.naive_bayes""",
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss owner.selection
         owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
@@ -48,7 +49,9 @@ SHARED = {  # which other simulators may import
     "simulators.latent_count",
     "simulators.streams",
     "simulators.tuberculosis",
+    "simulators.cluster_law",
     "simulators.outbreaks",
+    "simulators.outbreak_prior",
     "simulators.epidemic",
     "simulators.regression_query",
     "simulators.regression_model",
@@ -56,6 +59,7 @@ SHARED = {  # which other simulators may import
     "simulators.regression_moments",
     "simulators.shares",
     "simulators.tables",
+    "simulators.naive_bayes_latent",
 }
 HEAVY = {
     "torch": {"analyst.flows", "analyst.training"},
