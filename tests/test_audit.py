@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from dpsbi import DiscreteLaplace, Gaussian, Laplace, RandomisedResponse, SmoothLaplace
-from dpsbi.checks import audit as audit_room
 from dpsbi.checks import neighbours as room
+from dpsbi.checks import outputs as outputs_room
 from dpsbi.checks.audit import audit, observed
 from dpsbi.checks.exact_loss import Losses, exact_delta, losses, sampled_delta
 from dpsbi.checks.neighbours import Neighbours, Records, worst_neighbours
@@ -275,8 +275,8 @@ def test_failures_are_outputs():
     assert (
         np.isnan(seen[2][0]) and seen[3][0] == 3 and not seen[2][1:].any() and not seen[3][1:].any()
     )
-    codes = {audit_room._code(text) for text in ("a", "b", "ValueError: a")}
-    assert len(codes) == 3 and audit_room._code("") == 0
+    codes = {outputs_room._code(text) for text in ("a", "b", "ValueError: a")}
+    assert len(codes) == 3 and outputs_room._code("") == 0
 
 
 def test_an_audit_sees_an_error():

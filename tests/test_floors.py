@@ -21,16 +21,17 @@ ROOMS = {
         distances.clipped distances.stated distances.summaries distances""",
     1: """simulators.enumeration simulators.formula_9 simulators.count_likelihood
         simulators.latent_count simulators.counts simulators.uniform_mixture
-        simulators.cubic_curve simulators.streams simulators.tuberculosis simulators.outbreaks
-        simulators.birth_death simulators.epidemic simulators.sir simulators.regression_query
+        simulators.cubic_curve simulators.streams simulators.tuberculosis simulators.cluster_law
+        simulators.outbreaks simulators.outbreak_prior simulators.birth_death
+        simulators.epidemic simulators.sir simulators.regression_query
         simulators.regression_model simulators.regression_records simulators.regression_moments
         simulators.seir simulators.linear_regression simulators.regression_population
-        simulators.shares simulators.tables simulators.naive_bayes""",
+        simulators.shares simulators.tables simulators.naive_bayes_latent simulators.naive_bayes""",
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss owner.selection
         owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan analyst.exact_abc
-        analyst.mixtures analyst.proposals analyst.importance analyst.consensus
-        analyst.latent analyst.weighted_draws analyst.ascent analyst.fit analyst.information
-        analyst.mcem analyst.kernel_proposal analyst.levels analyst.populations analyst.smc_abc
+        analyst.mixtures analyst.proposals analyst.importance analyst.consensus analyst.latent
+        analyst.weighted_draws analyst.ascent analyst.fit analyst.information analyst.mcem
+        analyst.kernel_proposal analyst.levels analyst.populations analyst.smc_abc
         analyst.da_mcmc analyst.unknown_n analyst.normal_coordinates analyst.lines analyst.moves
         analyst.input_smc analyst.independence analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
@@ -57,7 +58,9 @@ SHARED = {  # which other simulators may import
     "simulators.latent_count",
     "simulators.streams",
     "simulators.tuberculosis",
+    "simulators.cluster_law",
     "simulators.outbreaks",
+    "simulators.outbreak_prior",
     "simulators.epidemic",
     "simulators.regression_query",
     "simulators.regression_model",
@@ -65,6 +68,7 @@ SHARED = {  # which other simulators may import
     "simulators.regression_moments",
     "simulators.shares",
     "simulators.tables",
+    "simulators.naive_bayes_latent",
 }
 HEAVY = {
     "torch": {

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .clipped import ClippedMean, clipped_mean_distance  # noqa: F401
+from .clipped import CLIPS, ClippedMean, clipped_mean_distance  # noqa: F401
 from .distance import Distance, quiet
-from .stated import StatedDistance, near, state_error  # noqa: F401
+from .stated import FAR, StatedDistance, near, state_error  # noqa: F401
 from ..privacy import Query
 
 # %% ../../nbs/distances/05_summaries.ipynb #c19d6152-1
