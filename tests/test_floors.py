@@ -23,8 +23,8 @@ ROOMS = {
         simulators.naive_bayes""",
     2: """owner.noise owner.svt owner.svt_loss owner.selection owner.abcdp owner.plan
         analyst.exact_abc analyst.proposals analyst.importance analyst.consensus analyst.mcem
-        analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.lines
-        analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
+        analyst.smc_abc analyst.da_mcmc analyst.normal_coordinates analyst.sparse_lines
+        analyst.lines analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
         analyst.guides analyst.guided analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe

@@ -51,8 +51,9 @@ def _worth(v: np.ndarray) -> np.ndarray:
 
 def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple[np.ndarray, Cloud, float]:
     "Coordinates (P, M, L, d) of chains at power 1, where they are now, and the share accepted."
-    start, lines = stage.moved.last, lines_of(stage.profiles, stage.moved.tried, 1.0)
-    d, shape, cost = task.coordinates.dim, start.log_eta.shape, start.log_eta.size
+    d, start = task.coordinates.dim, stage.moved.last
+    lines = lines_of(stage.profiles, stage.moved.tried, 1.0, d)
+    shape, cost = start.log_eta.shape, start.log_eta.size
     places, accepted, check = [], [], 8
     while task.left >= cost:
         deal, fill, run = rng.spawn(1)[0].spawn(3)
