@@ -22,6 +22,7 @@ from dpsbi import (
 )
 from dpsbi.analyst.lines import Line, Profiles, Sites, ridge
 from dpsbi.analyst.normal_coordinates import NormalCoordinates
+from dpsbi.analyst.sparse_lines import apart, sparse
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.prior import FreePrior
 from dpsbi.privacy import identity
@@ -253,7 +254,7 @@ def test_inputs_as_an_argument():  # false alarm: 1e-6
 
 
 def test_what_is_not_finished_is_not_called_exact():
-    release, model = counts(60)
+    release, model = counts(300)
     with pytest.warns(UserWarning, match="end at power"):
         found = input_smc(
             release,
@@ -350,3 +351,52 @@ def test_sites_follow_a_laplace_law():
     density = (parts / np.sqrt(2 * np.pi * variance)).sum(axis=1)
     off = np.abs(density - stats.laplace.pdf(x, 3, 2)).sum() * (x[1] - x[0])
     assert abs(sites.centre[0] - 3) < 0.02 and off < 0.05
+
+
+# ---- many values: few slopes for each  (false alarms: 1e-6 each)
+
+
+def many(rng, n=500, r=40):
+    "Values of one common parameter and an input each, and their slopes."
+    truth = np.zeros((r, 1 + r))
+    truth[:, 0], truth[range(r), range(1, 1 + r)] = 1.0, 2.0
+    x = rng.standard_normal((n, 1 + r))
+    return x, x @ truth.T + 0.5 * rng.standard_normal((n, r)), truth
+
+
+def test_slopes_that_count_are_found_and_the_others_are_none():
+    x, y, truth = many(np.random.default_rng(4))
+    _, slope, variance = sparse(x, y, np.ones(500), 1)
+    assert ((slope != 0) == (truth != 0)).mean() > 0.999 and apart(truth, 1)
+    agrees(slope[truth != 0], truth[truth != 0], 0.5 / 500**0.5, verbose=False)
+    agrees(variance, 0.25, 0.25 * (2 / 500) ** 0.5, verbose=False)
+
+
+def test_values_that_share_an_input_are_not_apart():
+    slope = np.zeros((3, 4))
+    slope[:, 0] = slope[0, 1] = slope[1, 2] = slope[2, 3] = 1.0
+    assert apart(slope, 1)
+    slope[2, 1] = 0.1
+    assert not apart(slope, 1)
+
+
+def test_a_step_of_many_values_is_that_of_the_full_matrix():
+    rng = np.random.default_rng(5)
+    x, y, truth = many(rng)
+    release = Release(y[0], query(40), Laplace(1.0))
+    sites = Sites.fit(Profiles.of(release, y, release.mechanism.log_prob(y[0], y)), 1.0)
+    quick = Line.fit(x, y, np.ones(500), sites, common=1)
+    assert quick.common == 1
+    slow = Line(quick.level, quick.slope, quick.error, sites)
+    for a, b in zip(
+        *(line.step(x, np.full(500, 0.5), np.random.default_rng(6)) for line in (quick, slow))
+    ):
+        np.testing.assert_allclose(a, b, atol=1e-8)
+
+
+def test_forty_counts():
+    release, model = counts(40)
+    found = run(release, model, limit=60_000)
+    mean, sd, log_evidence = by_quadrature(release)
+    agrees(found.mean(), mean, found.mcse())
+    assert found.exact and abs(found.log_evidence - log_evidence) < 1

@@ -53,8 +53,9 @@ def _worth(v: np.ndarray) -> np.ndarray:
 
 def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
     "Coordinates (P, M, L, d) of chains at power 1, the last, the share accepted, and the values."
-    start, lines = stage.moved.last, lines_of(stage.profiles, stage.moved.tried, 1.0)
-    d, shape, cost = task.coordinates.dim, start.log_eta.shape, start.log_eta.size
+    d, start = task.coordinates.dim, stage.moved.last
+    lines = lines_of(stage.profiles, stage.moved.tried, 1.0, d)
+    shape, cost = start.log_eta.shape, start.log_eta.size
     places, accepted, check, values = [], [], 8, Every()
     while task.left >= cost:
         deal, fill, run = rng.spawn(1)[0].spawn(3)

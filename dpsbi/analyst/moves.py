@@ -275,13 +275,13 @@ def _evidence(log_eta: np.ndarray, change: float) -> np.ndarray:
     return special.logsumexp(log_w, axis=1) - math.log(log_eta.shape[1])
 
 # %% ../../nbs/analyst/37_moves.ipynb #1971328e
-def lines_of(profiles, tried, power) -> list[Line]:
+def lines_of(profiles, tried, power, common=-1) -> list[Line]:
     "For each half, the line through what the other half has simulated."
     sites, size = Sites.fit(profiles, power), tried.x.shape[2]
 
     def line(half):
         x, s = tried.x[half].reshape(-1, size), tried.s[half][..., : profiles.width]
-        return Line.fit(x, s.reshape(len(x), -1), np.ones(len(x)), sites)
+        return Line.fit(x, s.reshape(len(x), -1), np.ones(len(x)), sites, common)
 
     return [line(half) for half in HALVES[::-1]]
 
@@ -321,7 +321,7 @@ def _warmer(task, stage, chains, moves, rng) -> Stage:
     weights = _weights(cloud.log_eta, power - before)
     if not (weights.sum(axis=1) > 0).all():  # a population that has lost all its particles
         weights, cloud = _shared(weights, cloud)
-    lines = lines_of(stage.profiles, stage.moved.tried, power)
+    lines = lines_of(stage.profiles, stage.moved.tried, power, task.coordinates.dim)
     which = [systematic(w / w.sum(), chains, g) for w, g in zip(weights, pick.spawn(POPULATIONS))]
     moved = block(task, lines, cloud.pick(np.array(which)), power, stage.moved.beta, moves, run)
     log_evidence = stage.log_evidence + _evidence(stage.moved.cloud.log_eta, power - before)
