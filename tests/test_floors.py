@@ -29,7 +29,8 @@ ROOMS = {
         analyst.pseudo_marginal
         analyst.baselines analyst.flows analyst.pairs analyst.training analyst.estimator
         analyst.sppe analyst.likelihood analyst.sple analyst.refine analyst.rnpe
-        analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare""",
+        analyst.infer analyst.count_laws analyst.noisy_counts analyst.compare
+        analyst.walking_counts""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.audit checks.neighbours checks.exact_loss""",
