@@ -116,10 +116,11 @@ class SeenCounts:
         self, v: float, log_rate: np.ndarray, rng: np.random.Generator, most: int | None = None
     ) -> np.ndarray:
         "Draws (n,) of the count given v and a log rate (n,) for each."
-        c, log_p = self._weights(v, log_rate, most)
+        rates, place = np.unique(log_rate, return_inverse=True)
+        c, log_p = self._weights(v, rates, most)
         cdf = np.cumsum(np.exp(log_p - log_p.max(axis=1, keepdims=True)), axis=1)
-        u = rng.random((len(log_rate), 1)) * cdf[:, -1:]
-        return c[(cdf < u).sum(axis=1)]
+        u = rng.random(len(log_rate)) * cdf[place, -1]
+        return c[[np.searchsorted(cdf[k], one) for k, one in zip(place, u)]]
 
 # %% ../../nbs/analyst/53_walking_counts.ipynb #wk-nb
 def log_nb(c: np.ndarray, log_rate: np.ndarray, shape: float) -> np.ndarray:
