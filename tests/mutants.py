@@ -986,6 +986,27 @@ MUTANTS += [
         "values of one pooled part go to the draws of another",
         CONFIDENTIAL,
     ),
+    Mutant(
+        "analyst.walking_counts",
+        "c, log_eta = c[c <= most], log_eta[c <= most]",
+        "pass",
+        "a known total bounds no count",
+        "test_walking_counts.py",
+    ),
+    Mutant(
+        "analyst.walking_counts",
+        "laws[t] *= steps @ (laws[t + 1] / ahead)",
+        "pass",
+        "a day learns nothing from those after it",
+        "test_walking_counts.py",
+    ),
+    Mutant(
+        "analyst.walking_counts",
+        "total += top + np.log(size)",
+        "total += np.log(size)",
+        "an evidence without its scale",
+        "test_walking_counts.py",
+    ),
 ]
 
 
