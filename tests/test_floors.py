@@ -10,8 +10,8 @@ NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
     0: """privacy losses composition accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
-        mechanisms.discrete_gaussian mechanisms.staircase mechanisms.published
-        mechanisms.randomised mechanisms.smooth
+        mechanisms.discrete_gaussian mechanisms.staircase mechanisms.truncated
+        mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
         laplace_difference weights draws posterior pictures prior running functions model stepped
         inverses tape replayed rqmc distances.kernels distances.distance distances.sums
