@@ -10,9 +10,9 @@ NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
     0: """privacy leaves losses composition cost accounting book ledger mechanisms.mechanism
         mechanisms.sampler mechanisms.continuous mechanisms.discrete
-        mechanisms.discrete_gaussian mechanisms.staircase mechanisms.published
-        mechanisms.randomised mechanisms.smooth mechanisms.release mechanisms.joint
-        mechanisms.parts mechanisms.agency_words mechanisms.codebook mechanisms
+        mechanisms.discrete_gaussian mechanisms.staircase mechanisms.truncated
+        mechanisms.published mechanisms.randomised mechanisms.smooth mechanisms.release
+        mechanisms.joint mechanisms.parts mechanisms.agency_words mechanisms.codebook mechanisms
         laplace_difference weights kept draws posterior pictures transforms marginals prior
         batches checkpoint received running simulation signatures functions model behind stepped
         inverses reader laws tape replayed rqmc distances.kernels distances.distance
