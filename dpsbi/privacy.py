@@ -203,7 +203,9 @@ def identity(s: ArrayLike) -> np.ndarray:
     return s[:, None] if s.ndim == 1 else s
 
 
-identity.takes_values = True  # x is a vector of values, and its first axis does not count records
+setattr(
+    identity, "takes_values", True
+)  # x is a vector of values, and its first axis does not count records
 
 # %% ../nbs/00_privacy.ipynb #b9fb7ead
 def _finite_number(entry: Any) -> float:
@@ -298,7 +300,7 @@ def _confidential(query: Query, x, size: int) -> np.ndarray:
         return np.where(np.isfinite(s), s, 0.0) if s.shape == (size,) else np.zeros(size)
 
 # %% ../nbs/00_privacy.ipynb #fd541e13
-def write_atomically(path: str | Path, data: bytes) -> None:
+def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     "Write `data` to `path`, file and folder flushed: readers and crashes meet the old or the new."
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

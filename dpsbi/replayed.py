@@ -57,12 +57,12 @@ def replayed(
             return s, replay.tape.read_out()
         except NotByRow:
             pass
-    s, tapes = [], []
+    values, tapes = [], []
     for row, numbers in zip(theta, inputs):
         replay = Replay(numbers[None], rng)
-        s.append(query_values(model, query, row[None], replay, dim)[0])
+        values.append(query_values(model, query, row[None], replay, dim)[0])
         tapes.append(replay.tape.read_out()[0])
-    return np.array(s), level(tapes, rng)
+    return np.array(values), level(tapes, rng)
 
 
 def level(tapes: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:

@@ -95,7 +95,7 @@ def importance(
     saved = call.saved(about)
     recorded = saved.load() or dict(z=[], log_eta=[])
     run = Rounds(model.prior, proposal or model.prior, defensive)
-    history = dict(power=[], ess=[], components=[])
+    history: dict[str, list] = dict(power=[], ess=[], components=[])
     with call.bar(rounds * simulations, "importance", "simulations") as bar:
         for r, child in enumerate(rng.spawn(rounds)):
             history["power"].append(run.adapt(child))
