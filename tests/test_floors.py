@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
-    0: """privacy losses composition cost accounting book ledger
+    0: """arguments files privacy losses composition cost accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.published mechanisms.randomised mechanisms.smooth
         mechanisms.release mechanisms.joint mechanisms.parts mechanisms
