@@ -9,6 +9,7 @@ __all__ = ['COMPOSITIONS', 'Sum', 'GaussianFilter', 'divergence', 'RenyiFilter',
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -88,7 +89,17 @@ class _Filter:
 
     epsilon: float
     delta: float
-    reserve = 0.0  # the part of δ for costs that have a δ of their own
+    name: ClassVar[str]
+    unknown: ClassVar[str]  # what is said of a cost that it cannot add up
+
+    @property
+    def reserve(self) -> float:
+        "The part of δ for costs that have a δ of their own."
+        return 0.0
+
+    def total(self, losses: Sequence[Loss]) -> float:
+        "ε of these losses together, at the δ of the budget."
+        raise NotImplementedError
 
     def spent(self, entries: Sequence[Entry]) -> Cost:
         "The total of these entries."

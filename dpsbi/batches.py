@@ -9,7 +9,7 @@ __all__ = ['MAX_BATCH', 'PIECES', 'SMALL_PIECES', 'batch_sizes', 'in_order']
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 
 # %% ../nbs/08_batches.ipynb #0a38d2c1
 MAX_BATCH = 4096
@@ -54,7 +54,7 @@ def in_order(
     if executor is None:
         yield from (work(*task) for task in tasks)
         return
-    pending = deque()
+    pending: deque[Future] = deque()
     try:
         for task in tasks:
             pending.append(executor.submit(work, *task))

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 from dpsbi.accounting import (
     COMPOSITIONS,
@@ -66,7 +67,7 @@ def budget_of(budget) -> Cost:
 def rule_named(budget, composition: str, order: float | None = None):
     "The rule of this name, at this budget."
     epsilon, delta, rho = budget
-    if composition == "renyi":
+    if composition == "renyi" and order is not None:
         positive("order - 1", order - 1)
         return RenyiFilter(epsilon, delta, order)
     if composition == "zcdp":
@@ -125,7 +126,8 @@ def _loss_state(loss: Loss) -> dict | list:
         return [[_loss_state(part), times] for part, times in loss.parts]
     if type(loss) not in _LOSSES.values():
         raise TypeError(f"a ledger on disk cannot write a loss of type {type(loss).__name__}")
-    return dict(kind=type(loss).__name__, **asdict(loss))
+    fields: Any = loss
+    return dict(kind=type(loss).__name__, **asdict(fields))
 
 # %% ../nbs/03_book.ipynb #958be3f1
 def _loss(state: dict | list) -> Loss:
@@ -145,7 +147,8 @@ def _cost_state(cost: Cost) -> dict:
 def _cost(state: dict) -> Cost:
     "What `_cost_state` described."
     epsilon = math.inf if state["epsilon"] is None else state["epsilon"]
-    return Cost(epsilon, state["delta"], _loss(state["loss"]) if "loss" in state else None)
+    loss: Any = _loss(state["loss"]) if "loss" in state else None
+    return Cost(epsilon, state["delta"], loss)
 
 # %% ../nbs/03_book.ipynb #71f35277
 def _entry_state(entry: Entry) -> dict:
@@ -180,7 +183,7 @@ def _entry(state: dict) -> Entry:
     "What `_entry_state` described, also in files of version 1."
     if "cost" not in state:  # version 1
         state = dict(cost=dict(epsilon=state["epsilon"], delta=state["delta"]), **state)
-    granted = _cost(state["granted"]) if "granted" in state else None
+    granted: Any = _cost(state["granted"]) if "granted" in state else None
     key = state.get("key") or uuid.uuid4().hex
     return Entry(
         _cost(state["cost"]), state["label"], state["neighbours"], state["unit"], granted, key

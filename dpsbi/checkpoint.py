@@ -113,7 +113,9 @@ class Checkpoint:
         "Write the arrays, atomically: a crash leaves the previous checkpoint whole."
         if self.path is not None:
             buffer = BytesIO()
-            np.savez(buffer, fingerprint=np.array(_plain(self.fingerprint)), **arrays)
+            fingerprint = np.array(_plain(self.fingerprint))
+            contents: dict[str, Any] = dict(fingerprint=fingerprint, **arrays)
+            np.savez(buffer, **contents)
             write_atomically(self.path, buffer.getvalue())
 
     def load(self) -> dict[str, np.ndarray] | None:

@@ -48,7 +48,8 @@ class ComposedLoss(Loss):
         return math.sqrt(math.fsum(times * loss.mu**2 for loss, times in self.parts))
 
     def renyi(self, order: ArrayLike = ORDERS) -> np.ndarray:
-        return sum(times * loss.renyi(order) for loss, times in self.parts)
+        total: Any = sum(times * loss.renyi(order) for loss, times in self.parts)
+        return total
 
     def epsilon(self, delta: float = 0.0) -> float:
         summed = sum(times * loss.epsilon(0.0) for loss, times in self.parts)
@@ -94,7 +95,7 @@ def _interval(loss: ComposedLoss) -> float:
 
 def composed(losses: Iterable[Loss]) -> Loss:
     "The loss of several releases together, equal ones counted once."
-    counts = Counter()
+    counts: Counter[Loss] = Counter()
     for loss in losses:
         for part, times in getattr(loss, "parts", ((loss, 1),)):
             if part.epsilon(0.0) > 0:

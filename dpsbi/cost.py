@@ -58,7 +58,7 @@ class Cost:
 
     epsilon: float
     delta: float = 0.0
-    loss: Loss | None = field(default=None, compare=False, repr=False)
+    loss: Loss = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.loss is None or self.epsilon != math.inf:
@@ -83,7 +83,7 @@ class Cost:
         delta = as_written(self.delta) + as_written(other.delta)
         return Cost(
             exact_sum([self.epsilon, other.epsilon]),
-            float(min(delta, 1)),
+            float(min(delta, Fraction(1))),
             composed([self.loss, other.loss]),
         )
 
@@ -137,7 +137,7 @@ class Entry:
     label: str
     neighbours: str | None = None
     unit: str | None = None
-    granted: Cost | None = None
+    granted: Cost = None  # type: ignore[assignment]
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self):

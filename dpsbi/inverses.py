@@ -27,10 +27,10 @@ def two_sided(x: ArrayLike, lower: Callable, upper: Callable, *params: ArrayLike
     *params : arrays
         Of the law; they broadcast with x.
     """
-    x, *params = np.broadcast_arrays(np.asarray(x, float), *params)
+    x, *given = np.broadcast_arrays(np.asarray(x, float), *params)
     out = np.empty(x.shape)
     for side, inverse, sign in ((x <= 0, lower, 1.0), (x > 0, upper, -1.0)):
-        out[side] = inverse(special.ndtr(sign * x[side]), *(p[side] for p in params))
+        out[side] = inverse(special.ndtr(sign * x[side]), *(p[side] for p in given))
     return out
 
 # %% ../nbs/12_inverses.ipynb #45b2e3f3
@@ -154,11 +154,11 @@ def count(
     """
     given = (x, guess, most, *params)
     arrays = np.broadcast_arrays(*(np.asarray(value, float) for value in given))
-    x, guess, most, *params = (array.ravel() for array in arrays)
+    x, guess, most, *laid = (array.ravel() for array in arrays)
     tail, left = special.ndtr(-np.abs(x)), x <= 0
 
     def fits(k, which):
-        mine, on_left = [p[which] for p in params], left[which]
+        mine, on_left = [p[which] for p in laid], left[which]
         answer, tails = np.empty(len(k), bool), tail[which]
         for side, law, sign in ((on_left, cdf, 1), (~on_left, sf, -1)):
             value = law(k[side], *(p[side] for p in mine))
@@ -171,7 +171,7 @@ def count(
 def near_normal(x: ArrayLike, mean: ArrayLike, sd: ArrayLike, skewness: ArrayLike) -> np.ndarray:
     "A count's quantile at Φ(x) by Cornish and Fisher's first two terms, rounded upwards."
     x, sd = np.asarray(x, float), np.asarray(sd, float)
-    return np.ceil(mean + sd * (x + skewness * (x**2 - 1) / 6) - 0.5)
+    return np.ceil(mean + sd * (x + np.asarray(skewness) * (x**2 - 1) / 6) - 0.5)
 
 # %% ../nbs/12_inverses.ipynb #3725506a
 def poisson(x: ArrayLike, mean: ArrayLike) -> np.ndarray:
@@ -237,10 +237,10 @@ def whole(x: ArrayLike, n: ArrayLike) -> np.ndarray:
 
 def category(x: ArrayLike, p: ArrayLike) -> np.ndarray:
     "Which of k categories with probabilities p (k,): whole numbers from 0."
-    p = np.asarray(p, float) / np.sum(p)
-    below, above = np.cumsum(p), np.cumsum(p[::-1])[::-1]  # above[k]: from k onwards
+    share = np.asarray(p, float) / np.sum(p)
+    below, above = np.cumsum(share), np.cumsum(share[::-1])[::-1]  # above[k]: from k onwards
     from_left = np.searchsorted(below, special.ndtr(x), side="left")
-    from_right = len(p) - np.searchsorted(above[::-1], special.ndtr(-np.asarray(x, float)))
+    from_right = len(share) - np.searchsorted(above[::-1], special.ndtr(-np.asarray(x, float)))
     chosen = np.where(np.asarray(x) <= 0, from_left, from_right - 1)
-    last = np.flatnonzero(p > 0)[-1]
-    return np.clip(chosen, np.flatnonzero(p > 0)[0], last)
+    possible = np.flatnonzero(share > 0)
+    return np.clip(chosen, possible[0], possible[-1])

@@ -11,7 +11,7 @@ __all__ = ['ORDERS', 'conversion', 'renyi_epsilon', 'renyi_delta', 'gaussian_del
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,7 @@ ORDERS = 1 + np.geomspace(1e-2, 1e5, 400)  # Rényi orders α to minimise over
 
 def conversion(delta: float, order: ArrayLike = ORDERS) -> np.ndarray:
     "What a Rényi divergence of this order must be raised by to be an ε at this δ."
+    order = np.asarray(order, float)
     return np.log1p(-1 / order) - (math.log(delta) + np.log(order)) / (order - 1)
 
 
@@ -36,7 +37,7 @@ def renyi_epsilon(divergences: ArrayLike, delta: float) -> float:
 def renyi_delta(divergences: ArrayLike, epsilon: float) -> float:
     "The smallest δ at this ε that Rényi divergences at `ORDERS` allow."
     a = ORDERS
-    exponent = (a - 1) * (divergences - epsilon + np.log1p(-1 / a)) - np.log(a)
+    exponent = (a - 1) * (np.asarray(divergences) - epsilon + np.log1p(-1 / a)) - np.log(a)
     return float(min(np.exp(np.minimum(np.min(exponent), 0.0)), 1.0))
 
 # %% ../nbs/01_losses.ipynb #2fc8ab44
@@ -98,7 +99,15 @@ def loosened(value: float, fine: Callable[[float], bool], towards: float = math.
 class Loss:
     "What is known of the privacy loss of a release. Rényi divergences, ρ and μ: inf if unknown."
 
-    rho, mu = math.inf, math.inf
+    if TYPE_CHECKING:  # some losses compute them, others hold them
+
+        @property
+        def rho(self) -> float: ...
+
+        @property
+        def mu(self) -> float: ...
+    else:
+        rho, mu = math.inf, math.inf
 
     def __post_init__(self):
         for part in fields(self):

@@ -49,6 +49,8 @@ class _Infrastructure:
 class Multivariate:
     "Several columns with a multivariate normal or t distribution."
 
+    transform: Unbounded | Simplex
+
     def __init__(self, frozen: Any):
         self.frozen = frozen
         self.size = self.free = int(frozen.dim)

@@ -66,14 +66,13 @@ def replayed(
             return s, replay.tape.read_out()
         except NotByRow:
             pass
-    s, tapes = [], []
+    found, tapes = [], []
     for row, numbers in zip(theta, inputs):
         replay = Replay(numbers[None], rng)
-        s.append(asked(row[None], replay)[0])
+        found.append(asked(row[None], replay)[0])
         tapes.append(replay.tape.read_out()[0])
-    width = max(len(values) for values in s)
-    s = [widened(values[None], width)[0] for values in s]
-    return np.array(s), level(tapes, rng)
+    width = max(map(len, found))
+    return np.array([widened(each[None], width)[0] for each in found]), level(tapes, rng)
 
 
 def level(tapes: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:

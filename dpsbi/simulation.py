@@ -8,7 +8,7 @@ __all__ = ['Simulator', 'simulated', 'parted', 'data_values', 'query_values', 'v
 
 # %% ../nbs/08_simulation.ipynb #8cfbbe4a
 from collections.abc import Callable, Iterator
-from typing import Protocol, Unpack
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 
@@ -230,8 +230,9 @@ def mechanism_log_prob(release: Release, s: np.ndarray) -> np.ndarray:
     """
     bad = np.isnan(s).any(axis=1)
     safe = np.where(bad[:, None], 0.0, s)
+    mechanism: Any = release.mechanism  # one that has a density
     with np.errstate(invalid="ignore"):
-        return np.where(bad, -np.inf, release.mechanism.log_prob(release.s_dp, safe))
+        return np.where(bad, -np.inf, mechanism.log_prob(release.s_dp, safe))
 
 # %% ../nbs/08_simulation.ipynb #14eadee8-4
 def released_width(release: Release) -> int:

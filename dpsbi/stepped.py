@@ -21,6 +21,7 @@ from dpsbi.functions import (
     keyword_columns,
     keyword_rows,
     keywords_taken,
+    plain,
     spelled,
 )
 from .leaves import as_row, as_rows, from_row, from_rows, one_form
@@ -162,7 +163,7 @@ class Stepped:
         if self.vectorised:
             states = self.first(**self._given("start", copies, extra))
         else:
-            states = self._calls(self.first.function, "start", theta, particles, extra)
+            states = self._calls(plain(self.first), "start", theta, particles, extra)
         return _cloud(_Store(states, None), shape)
 
     def step(
@@ -177,7 +178,7 @@ class Stepped:
             pair = self.move(states, **self._given("step", copies, extra))
             return _cloud(_Store(*_many(pair, len(rows))), shape)
         states = _own([store.states[k] for k in rows])
-        pairs = self._calls(self.move.function, "step", theta, shape[1], extra, states)
+        pairs = self._calls(plain(self.move), "step", theta, shape[1], extra, states)
         return _cloud(_Store(*_parted(pairs)), shape)
 
     def observed(self, state: np.ndarray, j: int) -> np.ndarray:

@@ -29,7 +29,7 @@ class Laws(Standard, Located, Exponentials, Gammas, Vectors, Counts, Drawn, Choi
     "All laws that can be read from a tape."
 
 
-class Replay(Laws, np.random.Generator):
+class Replay(Laws, np.random.Generator):  # type: ignore[misc]
     """A generator that takes its numbers from a tape.
 
     Parameters
@@ -51,7 +51,7 @@ class Replay(Laws, np.random.Generator):
         super().__init__(_UNUSED)
         self.tape = Tape(inputs, rng)
 
-    def spawn(self, n_children: int) -> list["Replay"]:
+    def spawn(self, n_children: int) -> list[np.random.Generator]:
         "As many children; they read on from the same tape."
         return [self] * n_children
 

@@ -166,14 +166,15 @@ def weighted_quantile(theta: np.ndarray, weights: np.ndarray | None, q: ArrayLik
     q : array (k,)
         Where, from 0 to 1.
     """
+    at = np.asarray(q, float)
     if weights is None:
-        return np.quantile(theta, q, axis=0, method="inverted_cdf")
+        return np.quantile(theta, at, axis=0, method="inverted_cdf")
     theta, weights = theta[weights > 0], weights[weights > 0]
-    result = np.empty((len(q), theta.shape[1]))
+    result = np.empty((len(at), theta.shape[1]))
     for j, column in enumerate(theta.T):
         order = np.argsort(column)
         reached = np.cumsum(weights[order])
-        index = np.searchsorted(reached / reached[-1], q - len(column) * np.finfo(float).eps)
+        index = np.searchsorted(reached / reached[-1], at - len(column) * np.finfo(float).eps)
         result[:, j] = column[order[index]]
     return result
 

@@ -127,8 +127,8 @@ MUTANTS = [
     ),
     Mutant(
         "composition",
-        "return sum(times * loss.renyi(order)",
-        "return sum(loss.renyi(order)",
+        "total: Any = sum(times * loss.renyi(order)",
+        "total: Any = sum(loss.renyi(order)",
         "repeats are free in Rényi divergences",
     ),
     Mutant(

@@ -8,8 +8,8 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
-    0: """privacy leaves losses composition cost accounting book ledger mechanisms.mechanism
-        mechanisms.sampler mechanisms.continuous mechanisms.discrete
+    0: """arguments files privacy leaves losses composition cost accounting book ledger
+        mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
         mechanisms.discrete_gaussian mechanisms.staircase mechanisms.truncated
         mechanisms.published mechanisms.randomised mechanisms.smooth mechanisms.release
         mechanisms.joint mechanisms.parts mechanisms.agency_words mechanisms.codebook mechanisms

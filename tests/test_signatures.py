@@ -111,6 +111,16 @@ def test_typical_calls_type_check():
     assert type_checked(str(Path(__file__).with_name("typed_calls.py"))) == ""
 
 
+UNMENDED = {"draws", "posterior", "pictures", "demo"}  # whose bodies mypy does not pass yet
+FOUNDATIONS = sorted((Path(dpsbi.__file__).parent).glob("[a-z]*.py"))
+
+
+def test_the_bodies_of_the_foundations_type_check():
+    rooms = [path for path in FOUNDATIONS if path.stem not in UNMENDED]
+    rooms += [Path(dpsbi.__file__).parent / "analyst" / "mixtures.py"]
+    assert len(rooms) > 25 and type_checked(*map(str, rooms)) == ""
+
+
 def test_a_misspelt_keyword_does_not_type_check():
     call = "import dpsbi.analyst.sppe as m\nm.sppe(*[], rng=1, device=2, progres=False)"
     said = type_checked("-c", call)

@@ -98,7 +98,7 @@ def importance(
     saved = call.saved(about)
     recorded = saved.load() or dict(z=[], log_eta=[])
     run = Rounds(model.prior, proposal or model.prior, defensive)
-    history = dict(power=[], ess=[], components=[])
+    history: dict[str, list] = dict(power=[], ess=[], components=[])
     children = rng.spawn(rounds)
     keeper = Keeper(children[0])
     keeper.restore(recorded)

@@ -8,6 +8,7 @@ __all__ = ['DEGREES', 'StudentMixture', 'fit_proposal']
 # %% ../../nbs/analyst/31_mixtures.ipynb #9925ca33x
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -209,7 +210,8 @@ def fit_proposal(
     ess, d = 1 / (weights @ weights), z.shape[1]
     index, copies = _resampled(weights, points, rng)
     z, w, size = z[index], copies / points, min(ess, points)
-    best, best_score, share = None, -np.inf, np.ones((len(z), 1))
+    share, best_score = np.ones((len(z), 1)), -np.inf
+    best: Any = None
     for k in (1, 2, 4):
         if k > 1 and ess < 8 * k * d:
             break
