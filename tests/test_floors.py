@@ -31,7 +31,7 @@ ROOMS = {
         analyst.moves analyst.input_smc analyst.independence analyst.particle_filter
         analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
         analyst.layers analyst.scaling analyst.conditional_flow analyst.descent
-        analyst.flows analyst.pairs analyst.training analyst.estimator
+        analyst.flows analyst.pairs analyst.focus analyst.training analyst.estimator
         analyst.sppe analyst.tilt analyst.triangular analyst.walkers analyst.whole_numbers
         analyst.likelihood analyst.sple analyst.refine analyst.support
         analyst.denoise analyst.error_models analyst.rnpe

@@ -9,7 +9,7 @@ __all__ = ['GENERATIONS', 'FEWEST', 'RUNGS', 'PROBE', 'BATCHES', 'FOLLOWED', 'AL
 # %% ../../nbs/analyst/33_consensus.ipynb #6c66a0cf
 import math
 from dataclasses import replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from scipy import stats
@@ -57,7 +57,9 @@ class Frozen:
     "Starts whose proposals are fixed, and how many draws each proposal has made."
 
     def __init__(self, prior: Prior):
-        self.prior, self.starts, self.counts = prior, [], []
+        self.prior = prior
+        self.starts: list[Start] = []
+        self.counts: list[Any] = []
 
     def join(self, starts: list[Start]) -> None:
         "More starts, which have drawn nothing yet."
@@ -210,7 +212,8 @@ def _generation(fresh, budget, n, target, rng) -> tuple[list[Start], str, bool]:
 # %% ../../nbs/analyst/33_consensus.ipynb #3eb32c52
 def _agree(budget, target, rng) -> tuple[Fresh, list[Start], str]:
     "Generations of starts until one agrees: fresh draws, last starts, what speaks against them."
-    fresh, reason, starts = Fresh(budget.model.prior), "", []
+    fresh, reason = Fresh(budget.model.prior), ""
+    starts: list[Start] = []
     size = max(250, 75 * budget.model.prior.free)
     for generation, child in enumerate(rng.spawn(GENERATIONS)):
         n = min(size * 2**generation, max(int(EXPLORE * budget.left / STARTS / 4), FEWEST))
@@ -316,14 +319,8 @@ def consensus(
     release = check_release(release)
     check_rounds(release, 1, 1, DEFENSIVE)
     check_generator(rng)
-    about = about_run(
-        "consensus",
-        rng,
-        release,
-        prior=about_prior(model.prior),
-        target=target_ess,
-        limit=max_simulations,
-    )
+    settings = dict(target=target_ess, limit=max_simulations)
+    about = about_run("consensus", rng, release, prior=about_prior(model.prior), **settings)
     journal, tally = Journal(call.saved(about)), dict(made=0, failed=0, explored=0)
     with call.bar(max_simulations, "importance", "simulations") as bar:
         budget = Budget(release, model, max_simulations, call, journal, bar, tally)

@@ -77,7 +77,8 @@ class Run:
         self.release, self.model, self.kernel, self.rng = release, model, kernel, rng
         self.executor, self.saved, self.bar = executor, saved, bar
         self.simulations = self.failed = 0
-        self.z, self.outcomes = [], []
+        self.z: list[np.ndarray] = []
+        self.outcomes: list[np.ndarray] = []
         self.recorded = _recorded(saved)
 
     def population(

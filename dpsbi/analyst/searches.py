@@ -7,6 +7,7 @@ __all__ = ['STARTS', 'ROUNDS', 'DEFENSIVE', 'LADDER', 'LEAST', 'EXPLORE', 'LONGE
 
 # %% ../../nbs/analyst/32_searches.ipynb #6d68cd54
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Budget:
     limit: int
     call: Call
     journal: Journal
-    bar: object
+    bar: Any
     tally: dict
 
     @property
