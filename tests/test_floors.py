@@ -38,11 +38,11 @@ ROOMS = {
         analyst.estimated analyst.importance_squared analyst.metropolis analyst.guides
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
         analyst.layers analyst.scaling analyst.conditional_flow analyst.descent analyst.flows
-        analyst.pairs analyst.training analyst.budgets analyst.estimator analyst.sppe
-        analyst.tilt analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
-        analyst.sple analyst.refine analyst.support analyst.denoise analyst.error_models
-        analyst.rnpe analyst.infer analyst.count_laws analyst.noisy_counts analyst.noisy_trees
-        analyst.compare analyst.walking_counts analyst.predict""",
+        analyst.pairs analyst.focus analyst.training analyst.budgets analyst.estimator
+        analyst.sppe analyst.tilt analyst.triangular analyst.walkers analyst.whole_numbers
+        analyst.likelihood analyst.sple analyst.refine analyst.support analyst.denoise
+        analyst.error_models analyst.rnpe analyst.infer analyst.count_laws analyst.noisy_counts
+        analyst.noisy_trees analyst.compare analyst.walking_counts analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard checks.limits
         checks.outputs checks.search checks.audit checks.neighbours checks.exact_loss""",

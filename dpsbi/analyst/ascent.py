@@ -229,7 +229,7 @@ class Stages:
                 yield step, CONVERGED if still and stage == last else None, stage + still
 
 # %% ../../nbs/analyst/34_ascent.ipynb #45641cb7
-SCHEDULES = {"ascent": Ascent(), "stages": Stages()}
+SCHEDULES: dict[str, Ascent | Stages] = {"ascent": Ascent(), "stages": Stages()}
 
 
 def schedule_of(schedule: str | Ascent | Stages) -> Ascent | Stages:

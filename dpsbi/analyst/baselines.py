@@ -305,9 +305,9 @@ def gibbs_ss(
     theta = (saved.load() or dict(theta=np.empty((0, sweeps // thin, d))))["theta"]
     how, children = (sweeps, warmup, thin), rng.spawn(len(sizes))
     tasks = [(release, moments_model, k, *how, child) for k, child in zip(sizes, children)]
-    tasks = iter(tasks[math.ceil(len(theta) / GROUP) :])
+    left = iter(tasks[math.ceil(len(theta) / GROUP) :])
     with call.bar(chains, "Gibbs-SS", "chains", len(theta)) as bar:
-        for new in in_order(call.executor, chain_group, tasks):
+        for new in in_order(call.executor, chain_group, left):
             theta = np.concatenate([theta, new])
             saved.save(theta=theta)
             bar.update(len(new))

@@ -91,7 +91,7 @@ class Run(Best):
         self.net.load_state_dict(self.kept)
         self.average.load_state_dict(self.kept)
         self.rate, self.since = rate, 0
-        how = dict(lr=rate, weight_decay=self.descent.decay, fused=True)
+        how: dict[str, Any] = dict(lr=rate, weight_decay=self.descent.decay, fused=True)
         self.adam = torch.optim.AdamW(self.net.parameters(), **how)
 
     def step_size(self) -> float:

@@ -155,7 +155,7 @@ class Ensemble:
 
     def arrays(self) -> dict[str, np.ndarray]:
         "Everything as plain arrays, by name: `Ensemble.from_arrays` undoes it."
-        found = {}
+        found: dict[str, np.ndarray] = {}
         for k, flow in enumerate(self.flows):
             found |= {f"{k}.{name}": value for name, value in flow.arrays().items()}
         return found

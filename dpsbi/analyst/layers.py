@@ -83,7 +83,7 @@ def _with_tails(inputs, knots, bound, inverse):
 # %% ../../nbs/analyst/39_layers.ipynb #11d815f7
 def masks(dim: int, layers: int, rng: np.random.Generator) -> list[list[int]]:
     "For each layer, 1 where a coordinate is transformed: random halves, then their complements."
-    found = []
+    found: list[np.ndarray] = []
     for k in range(layers):
         chosen = np.isin(np.arange(dim), rng.permutation(dim)[: (dim + 1) // 2])
         found.append(chosen if k % 2 == 0 or dim == 1 else ~np.array(found[-1], bool))

@@ -79,8 +79,10 @@ class Run:
         self.release, self.model, self.kernel, self.rng = release, model, kernel, rng
         self.executor, self.saved, self.bar = executor, saved, bar
         self.simulations = self.failed = 0
-        self.z, self.outcomes = [], []
-        self.earlier, self.keeper = saved.load() or {}, None
+        self.z: list[np.ndarray] = []
+        self.outcomes: list[np.ndarray] = []
+        self.keeper: Keeper | None = None
+        self.earlier = saved.load() or {}
         self.recorded = _recorded(self.earlier)
 
     def population(

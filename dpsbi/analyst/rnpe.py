@@ -65,8 +65,10 @@ def _train(
 ) -> tuple[Ensemble, Ensemble]:
     "q(z | v) and p(v), an ensemble each; the checkpoint keeps each network that is trained."
     descent = training.descent(training.final_steps)
-    how = dict(flow=training.shape, descent=descent, device=call.device, progress=call.progress)
-    found, kept = [[], []], dict(saved.load() or {})
+    how: dict[str, Any] = dict(flow=training.shape, descent=descent)
+    how |= dict(device=call.device, progress=call.progress)
+    found: tuple[list, list] = ([], [])
+    kept = dict(saved.load() or {})
     for k, child in enumerate(rng.spawn(training.members)):
         out = np.arange(len(sims)) % training.folds == k
         for which, (pairs, g) in enumerate(zip(_pairs(sims, support), child.spawn(2))):

@@ -54,7 +54,8 @@ Proposal = PriorProposal | KernelProposal
 def _schedule(run: Run, how: Populations, budget: int) -> tuple[Proposal, float, dict]:
     "Populations of growing sharpness: the last proposal, its level, and what happened."
     prior, level, ended = run.model.prior, run.kernel.start, "max_populations"
-    proposal, least = PriorProposal(prior), 20 * (prior.free + 1)
+    proposal: Proposal = PriorProposal(prior)
+    least = 20 * (prior.free + 1)
     levels, sizes, wanted = [], [], how.keep * how.size
     for t in range(how.most):
         z, outcomes, log_ratio = run.population(proposal, how.size, f"population {t + 1}")
@@ -264,10 +265,10 @@ def smc_abc(
         scale=None if scale is None else scale.tolist(),
         prior=about_prior(model.prior),
     )
-    chosen = MechanismKernel()
+    chosen: MechanismKernel | DistanceKernel = MechanismKernel()
     if kernel == "distance":
         chosen = DistanceKernel(release.s_dp, float(tolerance), scale)
-    how = dict(executor=call.executor, saved=call.saved(about))
+    how: dict[str, Any] = dict(executor=call.executor, saved=call.saved(about))
     with call.bar(None, "SMC-ABC", "simulations") as bar:
         run = Run(release, model, chosen, rng, bar=bar, **how)
         proposal, level, history = _schedule(run, populations, max_simulations // 2)
