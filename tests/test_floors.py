@@ -45,7 +45,8 @@ ROOMS = {
         analyst.noisy_trees analyst.compare analyst.walking_counts analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard checks.limits
-        checks.outputs checks.search checks.audit checks.neighbours checks.exact_loss""",
+        checks.outputs checks.search checks.audit checks.neighbours checks.loss_laws
+        checks.exact_loss""",
     4: """planning.yields planning.table planning.curves planning.candidates planning.answers
         planning.design""",
 }  # floors, and in each its rooms in reading order
