@@ -1061,6 +1061,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                      'dpsbi/analyst/paths.py'),
                                      'dpsbi.analyst.paths._complete': ('analyst/paths.html#_complete', 'dpsbi/analyst/paths.py'),
                                      'dpsbi.analyst.paths._draws': ('analyst/paths.html#_draws', 'dpsbi/analyst/paths.py'),
+                                     'dpsbi.analyst.paths._names': ('analyst/paths.html#_names', 'dpsbi/analyst/paths.py'),
                                      'dpsbi.analyst.paths._states': ('analyst/paths.html#_states', 'dpsbi/analyst/paths.py'),
                                      'dpsbi.analyst.paths._values': ('analyst/paths.html#_values', 'dpsbi/analyst/paths.py'),
                                      'dpsbi.analyst.paths.forecast': ('analyst/paths.html#forecast', 'dpsbi/analyst/paths.py'),

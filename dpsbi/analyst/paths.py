@@ -51,14 +51,23 @@ def _complete(rows, posterior):
     return rows if rows.shape[1] and fine.all() else None
 
 
-def keeping(posterior: Posterior, paths: np.ndarray | None, release: Release) -> Posterior:
-    """The posterior with the paths (..., r + m) of its draws: true values, and last states.
+def _names(whole, r):
+    "In info, the names of r values where the others of a release were not published; else nothing."
+    there = np.flatnonzero(~np.isnan(whole.s_dp))
+    missing = whole.s_dp.size > r == there.size
+    return dict(values=[f"s[{j}]" for j in there]) if missing else {}
 
-    As it is where none were kept; without states where those are no numbers.
+
+def keeping(posterior: Posterior, paths: np.ndarray | None, r: int, whole: Release) -> Posterior:
+    """The posterior with the paths (..., r + m) of its draws: r true values, and last states.
+
+    As it is where none were kept; without states where those are no numbers. Values are named by
+    their places in the whole release.
     """
     if paths is None or not paths.shape[-1]:
         return posterior
-    paths, r = paths.reshape(len(posterior), -1), release.s_dp.size
+    paths = paths.reshape(len(posterior), -1)
+    posterior = replace(posterior, info=posterior.info | _names(whole, r))
     values, states = _complete(paths[:, :r], posterior), _complete(paths[:, r:], posterior)
     if states is None:
         return replace(posterior, values=values)

@@ -166,7 +166,7 @@ def pseudo_marginal(
     call = Call.of(running, pseudo_marginal)
     _check_method(method, max_simulations)
     counts = dict(draws=draws, particles=1 if particles is None else particles)
-    release = check_run(release, model, counts)
+    whole, release = release, check_run(release, model, counts)
     if max_simulations is not None:
         max_simulations = whole_number("max_simulations", max_simulations, FEWEST, most=None)
     about = about_run(
@@ -196,5 +196,5 @@ def pseudo_marginal(
             found, info, paths = metropolis(run, start, draws, walk, child)
     info = _said(run, found, info, method, rng)
     if method == "importance":
-        return keeping(weighted(run, found, draws, info), paths, release)
-    return keeping(unweighted(run, found, info), paths, release)
+        return keeping(weighted(run, found, draws, info), paths, release.s_dp.size, whole)
+    return keeping(unweighted(run, found, info), paths, release.s_dp.size, whole)
