@@ -7,6 +7,7 @@ __all__ = ['LIMIT', 'ASIDE', 'Thinned', 'shares', 'widened', 'Keeper', 'Every', 
 
 # %% ../nbs/04_kept.ipynb #kept-import
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,7 +102,8 @@ class Keeper:
     """
 
     def __init__(self, rng: np.random.Generator, limit: int | None = None):
-        self.seed, self.limit = rng.bit_generator.seed_seq, LIMIT if limit is None else limit
+        self.seed: Any = rng.bit_generator.seed_seq
+        self.limit = LIMIT if limit is None else limit
         self.count = self.times = 0
         self.parts: list[tuple[np.ndarray, ...]] = []
         self.size = 0
@@ -199,7 +201,8 @@ class Every:
 
     def __init__(self, stride: int = 1, limit: int | None = None):
         self.stride, self.limit = stride, LIMIT if limit is None else limit
-        self.count, self.kept = 0, []
+        self.count = 0
+        self.kept: list[np.ndarray] = []
 
     def add(self, s: np.ndarray) -> None:
         "The values (..., r) of the next sweep."

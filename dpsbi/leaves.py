@@ -28,9 +28,10 @@ def _like(state: Any, children: list) -> Any:
     "A state of the same kind, with other parts."
     if isinstance(state, dict):
         return dict(zip(state, children))
+    kind: Any = type(state)
     if isinstance(state, tuple) and hasattr(state, "_fields") or is_dataclass(state):
-        return type(state)(*children)
-    return type(state)(children)
+        return kind(*children)
+    return kind(children)
 
 # %% ../nbs/09_leaves.ipynb #lv-leaves
 def _leaves(state: Any) -> list:

@@ -10,7 +10,7 @@ from dpsbi import Model, Prior, Query, inverses
 from dpsbi.checks.testing import follows, follows_pmf
 from dpsbi.privacy import identity
 from dpsbi.replayed import probe_size, replayed, runs_by_row
-from dpsbi.tape import NotByRow, Replay
+from dpsbi.tape import NotByRow, Replay, Unreplayable
 
 CONTINUOUS = {
     "random": ((), stats.uniform()),
@@ -262,3 +262,10 @@ def test_a_model_of_inputs():
         Model(RATES, lambda theta, u: theta, inputs=0)
     again = pickle.loads(pickle.dumps(Model(RATES, three, inputs=3)))
     assert again.inputs == 3
+
+
+def test_a_simulator_that_draws_seeds_is_told_so():
+    replay = Replay(np.zeros((2, 0)), np.random.default_rng(1))
+    with pytest.raises(Unreplayable, match="seeds for another generator"):
+        replay.integers(0, 2**64, 2, dtype=np.uint64)
+    assert 0 <= Replay(np.zeros((2, 0)), np.random.default_rng(1)).integers(0, 2**53, 2)[0] < 2**53

@@ -150,7 +150,7 @@ class Estimator:
 
     def save(self, path: str | Path) -> None:
         "Write the networks to one .npz file; the prior is code and stays out."
-        arrays = Ensemble(self.flows).arrays() | dict(names=np.array(self.prior.names))
+        arrays = dict(names=np.array(self.prior.names)) | Ensemble(self.flows).arrays()
         arrays |= {} if self.contexts is None else self.contexts.arrays()
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)

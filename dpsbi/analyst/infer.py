@@ -28,10 +28,11 @@ from .proposals import NoWeight
 from .pseudo_marginal import FEWEST, pseudo_marginal
 from .refine import pool, refine
 from ..mechanisms import Release
-from ..model import Model, check_release, ignores_rng
+from ..model import Model, check_release, ignores_rng, released_width
 from ..posterior import MIXED, Posterior
 from ..privacy import whole_number
-from ..running import Call, NeuralRunning, check_generator, warn
+from ..replayed import probe_size, runs_by_row
+from ..running import Call, Checkpoint, Journal, NeuralRunning, check_generator, warn
 from ..weights import BELIEVED
 
 # %% ../../nbs/analyst/49_infer.ipynb #8ec799ce
@@ -320,10 +321,10 @@ def _simulated(task: _Task, rng) -> tuple[Posterior, str]:
 def _weighed(task: _Task, rng) -> tuple[Posterior, str]:
     """Adaptive importance sampling from several starts, and why it is not exact.
 
-    Without patience, where simulations would be left for the next engine. A second run, with four
-    times the draws, where only their number is lacking.
+    Without patience, where the next engine could use what it leaves. A second run, with four times
+    the draws, where only their number is lacking.
     """
-    patient = task.limit < MOVED_FROM
+    patient = task.limit < MOVED_FROM or not _replays(task)
     for k, target in enumerate((task.target, 4 * task.target)):
         child = rng.spawn(1)[0] if k else rng
         found = consensus(
@@ -341,6 +342,26 @@ def _weighed(task: _Task, rng) -> tuple[Posterior, str]:
         if not reason or not _too_few(found) or task.left < 2 * task.history[-1]["simulations"]:
             break
     return found, reason
+
+
+def _replays(task: _Task) -> bool:
+    "Whether moves of the inputs could follow: the simulator takes its random numbers from a tape."
+    about = Checkpoint(task.file("probe"), dict(method="probe of the inputs"))
+    why_not = str(Journal(about)(lambda: np.array(_why_not_replayed(task))))
+    line = dict(engine="probe of the inputs", simulations=probe_size(), failed=0)
+    line |= dict(ess=math.nan, pareto_k=math.nan) | (dict(error=why_not) if why_not else {})
+    task.history.append(line)
+    return not why_not
+
+
+def _why_not_replayed(task: _Task) -> str:
+    "What goes wrong when a few simulations are run from tapes; empty where nothing does."
+    width = released_width(task.release)
+    try:
+        runs_by_row(task.model, task.release.query, np.random.default_rng(0), width)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 def _too_few(found: Posterior) -> bool:

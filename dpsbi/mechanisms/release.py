@@ -142,7 +142,7 @@ def _reader(data: bytes) -> Callable | None:
     "The reader that another room has for a file's format; None where none has."
     try:
         state = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # `load` says what is wrong with it
         return None
     name = state.get("format") if isinstance(state, dict) else None
     return READERS.get(name) if isinstance(name, str) else None

@@ -9,7 +9,7 @@ __all__ = ['LABELS', 'draw']
 from typing import Any
 
 from ..pictures import COLOURS
-from .table import YIELDS, Plan
+from .yields import YIELDS
 
 # %% ../../nbs/planning/02_curves.ipynb #cv-labels
 LABELS = dict(
@@ -20,7 +20,7 @@ LABELS = dict(
 )
 
 
-def _line(ax, plan: Plan, design: str, parameter: str, what: str, colour) -> None:
+def _line(ax, plan: Any, design: str, parameter: str, what: str, colour) -> None:
     "One design: line, band, and points, hollow where a network made them."
     epsilon, value, error = plan.curve(design, parameter, what)
     mine = [r for r in plan.rows if (r["design"], r["parameter"]) == (design, parameter)]
@@ -32,12 +32,12 @@ def _line(ax, plan: Plan, design: str, parameter: str, what: str, colour) -> Non
         ax.plot(epsilon[at], value[at], "o", ms=5, color=colour, mfc=face)
 
 # %% ../../nbs/planning/02_curves.ipynb #cv-draw
-def draw(plan: Plan, what: str, parameters: list[str]) -> Any:
+def draw(plan: Any, what: str, parameters: list[str]) -> Any:
     """The figure of `Plan.plot`.
 
     Parameters
     ----------
-    plan : Plan
+    plan : dpsbi.planning.table.Plan
         With the curves.
     what : str
         Which yield.
