@@ -1007,6 +1007,41 @@ MUTANTS += [
         "an evidence without its scale",
         "test_walking_counts.py",
     ),
+    Mutant(
+        "planning.yields",
+        "log_w[np.arange(len(s_dp)), own] = -np.inf",
+        "pass",
+        "a simulated release is weighed by the simulation that made it",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.yields",
+        "return np.sqrt(np.maximum(second - first**2, 0.0) / seen)",
+        "return np.sqrt(np.maximum(second - first**2, 0.0))",
+        "few draws understate a spread",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.answers",
+        "return normal_log_density(w, z, z[own]) - log_p[own]",
+        "return normal_log_density(w, z, z[own])",
+        "information without the prior",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.table",
+        "missed = np.flatnonzero(y < t)",
+        "missed = np.flatnonzero(y > t)",
+        "the least ε on the wrong side of its target",
+        "test_planning.py",
+    ),
+    Mutant(
+        "analyst.budgets",
+        "np.hypot(self.spread, noise)",
+        "self.spread",
+        "a network sees the widest noise on another scale",
+        "test_planning.py",
+    ),
 ]
 
 
