@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from .flows import REACH, Descent, Fitted, Shape, as_shape, fit, fit_scaling  # noqa: F401
+from dpsbi.analyst.flows import (  # noqa: F401
+    REACH,
+    Descent,
+    Fitted,
+    Shape,
+    as_shape,
+    fit,
+    fit_scaling,
+)
 from dpsbi.analyst.focus import (  # noqa: F401
     ENOUGH,
     FEW,

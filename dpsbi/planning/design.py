@@ -109,6 +109,8 @@ def plan(
     -------
     Plan
         Its table has a row for each design, ε and parameter.
+        Errors are Monte Carlo's; what a network is off by, where
+        engine says "network", is not among them.
 
     Raises
     ------

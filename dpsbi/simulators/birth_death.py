@@ -15,7 +15,12 @@ from numpy.typing import ArrayLike
 from ..distances import ClippedMean
 from ..model import Model
 from ..privacy import Query
-from .outbreak_prior import LOWEST, MOST_OBSERVED, MOST_TRANSMISSION, OutbreakPrior  # noqa: F401
+from dpsbi.simulators.outbreak_prior import (  # noqa: F401
+    LOWEST,
+    MOST_OBSERVED,
+    MOST_TRANSMISSION,
+    OutbreakPrior,
+)
 from .outbreaks import cluster_means, simulate_outbreaks  # noqa: F401
 from dpsbi.simulators.tuberculosis import (  # noqa: F401
     BOUND,
