@@ -13,15 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsbi.analyst.flows import (  # noqa: F401
-    REACH,
-    Descent,
-    Fitted,
-    Shape,
-    as_shape,
-    fit,
-    fit_scaling,
-)
+from .flows import REACH, Descent, Fitted, Shape, as_shape, fit, fit_scaling  # noqa: F401
 from dpsbi.analyst.focus import (  # noqa: F401
     ENOUGH,
     FEW,

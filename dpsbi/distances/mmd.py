@@ -16,14 +16,7 @@ from .bandwidth import median_heuristic  # noqa: F401
 from .distance import Distance, check_number
 from .features import FourierFeatures
 from .kernels import Kernel
-from dpsbi.distances.rounding import (  # noqa: F401
-    CROWD,
-    DIMENSIONS,
-    SIMULATED,
-    UNIT,
-    mmd_error,
-    most_simulated,
-)
+from .rounding import CROWD, DIMENSIONS, SIMULATED, UNIT, mmd_error, most_simulated  # noqa: F401
 from .routes import as_bounds, as_vectors, route
 from .sensitivity import ESTIMATORS, mmd_sensitivity  # noqa: F401
 

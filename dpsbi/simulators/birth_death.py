@@ -15,12 +15,7 @@ from numpy.typing import ArrayLike
 from ..distances import ClippedMean
 from ..model import Model
 from ..privacy import Query
-from dpsbi.simulators.outbreak_prior import (  # noqa: F401
-    LOWEST,
-    MOST_OBSERVED,
-    MOST_TRANSMISSION,
-    OutbreakPrior,
-)
+from .outbreak_prior import LOWEST, MOST_OBSERVED, MOST_TRANSMISSION, OutbreakPrior  # noqa: F401
 from .outbreaks import cluster_means, simulate_outbreaks  # noqa: F401
 from dpsbi.simulators.tuberculosis import (  # noqa: F401
     BOUND,

@@ -13,12 +13,7 @@ from ..prior import Prior
 from ..privacy import Query, identity, positive
 from .count_likelihood import Likelihood  # noqa: F401
 from .enumeration import GammaMixture, exact_posterior  # noqa: F401
-from dpsbi.simulators.formula_9 import (  # noqa: F401
-    NODES,
-    WEIGHTS,
-    GammaPoissonLaplace,
-    log_formula_9,
-)
+from .formula_9 import NODES, WEIGHTS, GammaPoissonLaplace, log_formula_9  # noqa: F401
 from .latent_count import Poisson  # noqa: F401
 
 # %% ../../nbs/simulators/10_counts.ipynb #4952e018
