@@ -14,12 +14,13 @@ ROOMS = {
         mechanisms.truncated mechanisms.published mechanisms.randomised
         mechanisms.smooth mechanisms.release mechanisms.joint mechanisms.parts
         mechanisms.agency_words mechanisms.codebook mechanisms laplace_difference
-        weights kept chains cloud draws posterior pictures transforms marginals prior
-        batches checkpoint received running simulation signatures functions model behind
-        stepped inverses reader laws tape replayed rqmc distances.kernels
-        distances.distance distances.sums distances.features distances.sorted_sums
-        distances.bandwidth distances.sensitivity distances.routes distances.rounding
-        distances.mmd distances.clipped distances.stated distances.summaries distances""",
+        weights kept chains cloud draws saved trust posterior colours densities
+        intervals pictures transforms marginals prior batches checkpoint received
+        running simulation signatures functions model behind stepped inverses reader
+        laws tape replayed rqmc distances.kernels distances.distance distances.sums
+        distances.features distances.sorted_sums distances.bandwidth
+        distances.sensitivity distances.routes distances.rounding distances.mmd
+        distances.clipped distances.stated distances.summaries distances""",
     1: """simulators.enumeration simulators.formula_9 simulators.count_likelihood
         simulators.latent_count simulators.counts simulators.uniform_mixture
         simulators.cubic_curve simulators.streams simulators.tuberculosis
