@@ -77,6 +77,7 @@ FLOORS = {
     "Tutorials": ["tutorials/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
     "Reading": [
+        "papers.ipynb",
         "errata.ipynb",
         "benchmarks.ipynb",
         "**/*.ipynb",
