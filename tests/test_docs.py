@@ -226,3 +226,13 @@ def test_a_false_row_is_seen():
     assert unfounded([row]) == [row]
     assert numbers(["(2), (3)", "(13)–(15), proof"], "(") == {2, 3, 13, 14, 15}
     assert numbers(["Figures 4, 5, 6", "section 4.1"], "Figure") == {4, 5, 6}
+
+
+def test_the_front_page_is_short():
+    cells = read(NBS / "index.ipynb")["cells"]
+    code = ["".join(c["source"]).splitlines() for c in cells if c["cell_type"] == "code"]
+    assert max(map(len, code)) <= 16
+    questions = next(t for c in cells if "| you say |" in (t := "".join(c["source"])))
+    rows = [line.split("|") for line in questions.splitlines() if line.startswith("| I ")]
+    assert len(rows) >= 10
+    assert all(links(open_)[0].endswith(".ipynb") for _, _, open_, _ in rows)
