@@ -85,6 +85,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                'dpsbi/analyst/budgets.py'),
                                        'dpsbi.analyst.budgets.Budgets.mechanism': ( 'analyst/budgets.html#budgets.mechanism',
                                                                                     'dpsbi/analyst/budgets.py'),
+                                       'dpsbi.analyst.budgets.Budgets.sample': ( 'analyst/budgets.html#budgets.sample',
+                                                                                 'dpsbi/analyst/budgets.py'),
                                        'dpsbi.analyst.budgets.Contexts': ('analyst/budgets.html#contexts', 'dpsbi/analyst/budgets.py'),
                                        'dpsbi.analyst.budgets.Contexts.arrays': ( 'analyst/budgets.html#contexts.arrays',
                                                                                   'dpsbi/analyst/budgets.py'),
