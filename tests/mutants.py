@@ -1077,6 +1077,13 @@ MUTANTS += [
         "a network sees the widest noise on another scale",
         "test_planning.py",
     ),
+    Mutant(
+        "analyst.budgets",
+        "self.show(release.s_dp, self.noise(release.mechanism), np.log(epsilon))",
+        "self.show(release.s_dp, self.noise(release.mechanism), np.log(self.high))",
+        "a network is asked at another ε than the release's",
+        "test_any_epsilon.py",
+    ),
 ]
 
 
