@@ -1,6 +1,7 @@
 """A process for each notebook or file of tests, forked from one that has imported the rest."""
 
 import os
+import resource
 import sys
 import tempfile
 import traceback
@@ -28,6 +29,13 @@ def notebook_files() -> list[Path]:
     return sorted(path for path in parts if not any(p.startswith(("_", ".")) for p in parts[path]))
 
 
+def processor_seconds() -> float:
+    "Of this process, and of its children that have ended."
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
 def import_heavy() -> None:
     "Once for all items."
     for name in HEAVY.split():
@@ -50,9 +58,9 @@ def started(item: Item, said: Path) -> int:
     status = 1
     try:
         os.setpgid(0, 0)
-        with said.open("wb") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
+        sys.stdout = sys.stderr = said.open("w")
+        os.dup2(sys.stdout.fileno(), 1)
+        os.dup2(sys.stdout.fileno(), 2)
         trouble = item.work()
         print(trouble, flush=True)
         status = 1 if trouble else 0
@@ -74,5 +82,7 @@ def pooled(items: list[Item], workers: int) -> Iterator[tuple[Item, bool, float,
                 said = Path(folder, str(len(waiting)))
                 running[started(item, said)] = item, said
             pid, status, used = os.wait4(-1, 0)
+            if pid not in running:
+                continue
             item, said = running.pop(pid)
             yield item, status == 0, used.ru_utime + used.ru_stime, said.read_text(errors="replace")

@@ -38,7 +38,7 @@ for module in pkgutil.walk_packages(dpsbi.__path__, "dpsbi."):
         importlib.import_module(module.name)
         loaded += 1
     except ModuleNotFoundError as error:
-        assert error.name in absent, (module.name, error)
+        assert absent and "pip install torch" in str(error), (module.name, error)
         refused[module.name] = str(error)
 for name in ("sppe", "sple", "amortise", "rnpe"):
     try:
