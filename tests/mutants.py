@@ -38,6 +38,7 @@ class Mutant:
 
 TESTS = {
     "privacy": "test_privacy.py test_owner_side.py",
+    "conversions": "test_ledger.py",
     "losses": "test_ledger.py",
     "composition": "test_ledger.py",
     "accounting": "test_ledger.py",
@@ -59,6 +60,7 @@ TESTS = {
     "mechanisms": "test_mechanisms.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
+    "query_values": "test_functions.py",
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
@@ -78,7 +80,7 @@ def tests_of(module: str) -> str:
 
 MUTANTS = [
     Mutant(
-        "losses",
+        "conversions",
         "np.log1p(-1 / order) - (math.log(delta)",
         "np.log1p(-1 / order) - (0.9 * math.log(delta)",
         "the Rényi conversion forgets a tenth of log δ",
@@ -734,7 +736,7 @@ MUTANTS += [
         "workers wait for a long batch of slow calls",
     ),
     Mutant(
-        "simulation",
+        "query_values",
         'if getattr(model.simulate, "failures", "raise") != "nan":',
         "if True:",
         "a query makes a number of a call that failed",

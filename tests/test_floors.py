@@ -8,19 +8,19 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
-    0: """arguments files privacy leaves losses composition cost accounting book ledger
-        mechanisms.mechanism mechanisms.sampler mechanisms.continuous
+    0: """arguments files privacy leaves conversions losses composition cost accounting
+        book ledger mechanisms.mechanism mechanisms.sampler mechanisms.continuous
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
         mechanisms.truncated mechanisms.published mechanisms.randomised
         mechanisms.smooth mechanisms.release mechanisms.joint mechanisms.parts
         mechanisms.agency_words mechanisms.codebook mechanisms laplace_difference
         weights kept chains cloud draws saved trust posterior colours densities
         intervals pictures transforms marginals prior batches checkpoint received
-        running simulation signatures functions model behind stepped inverses reader
-        laws tape replayed rqmc distances.kernels distances.distance distances.sums
-        distances.features distances.sorted_sums distances.bandwidth
-        distances.sensitivity distances.routes distances.rounding distances.mmd
-        distances.clipped distances.stated distances.summaries distances""",
+        running datasets query_values simulation signatures functions model behind
+        stepped inverses reader laws tape replayed rqmc distances.kernels
+        distances.distance distances.sums distances.features distances.sorted_sums
+        distances.bandwidth distances.sensitivity distances.routes distances.rounding
+        distances.mmd distances.clipped distances.stated distances.summaries distances""",
     1: """simulators.enumeration simulators.formula_9 simulators.count_likelihood
         simulators.latent_count simulators.counts simulators.uniform_mixture
         simulators.cubic_curve simulators.streams simulators.tuberculosis
