@@ -8,14 +8,15 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
-    0: """arguments files privacy leaves losses composition cost accounting book ledger
-        mechanisms.mechanism mechanisms.sampler mechanisms.continuous
+    0: """arguments files privacy leaves conversions losses composition cost accounting
+        book ledger mechanisms.mechanism mechanisms.sampler mechanisms.continuous
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
         mechanisms.truncated mechanisms.published mechanisms.randomised
         mechanisms.smooth mechanisms.release mechanisms.joint mechanisms.parts
         mechanisms.agency_words mechanisms.codebook mechanisms laplace_difference
-        weights kept chains cloud draws posterior pictures transforms marginals prior
-        batches checkpoint received running simulation signatures functions model behind
+        weights kept chains cloud draws saved trust posterior colours densities
+        intervals pictures transforms marginals prior batches checkpoint received
+        running datasets query_values simulation signatures functions model behind
         stepped inverses reader laws tape replayed rqmc distances.kernels
         distances.distance distances.sums distances.features distances.sorted_sums
         distances.bandwidth distances.sensitivity distances.routes distances.rounding
@@ -52,7 +53,8 @@ ROOMS = {
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
         checks.loss_laws checks.exact_loss""",
     4: """planning.yields planning.table planning.curves planning.candidates
-        planning.answers planning.design planning.sizes planning.sliders planning.page""",
+        planning.answers planning.design planning.fresh planning.sizes planning.sliders
+        planning.page""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
