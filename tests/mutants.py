@@ -62,7 +62,7 @@ TESTS = {
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
-    "analyst.local_lines": "test_input_smc.py -k local_lines_are_exact",
+    "analyst.local_lines": "test_input_smc.py::test_moves_by_local_lines_are_exact",
     "analyst.particle_clouds": "test_paths.py",
     "analyst.particle_filter": "test_paths.py",
     "analyst.importance_squared": "test_paths.py",
