@@ -38,6 +38,7 @@ class Mutant:
 
 TESTS = {
     "privacy": "test_privacy.py test_owner_side.py",
+    "conversions": "test_ledger.py",
     "losses": "test_ledger.py",
     "composition": "test_ledger.py",
     "accounting": "test_ledger.py",
@@ -59,6 +60,7 @@ TESTS = {
     "mechanisms": "test_mechanisms.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
+    "query_values": "test_functions.py",
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
@@ -79,7 +81,7 @@ def tests_of(module: str) -> str:
 
 MUTANTS = [
     Mutant(
-        "losses",
+        "conversions",
         "np.log1p(-1 / order) - (math.log(delta)",
         "np.log1p(-1 / order) - (0.9 * math.log(delta)",
         "the Rényi conversion forgets a tenth of log δ",
@@ -735,7 +737,7 @@ MUTANTS += [
         "workers wait for a long batch of slow calls",
     ),
     Mutant(
-        "simulation",
+        "query_values",
         'if getattr(model.simulate, "failures", "raise") != "nan":',
         "if True:",
         "a query makes a number of a call that failed",
@@ -1043,11 +1045,53 @@ MUTANTS += [
         "test_planning.py",
     ),
     Mutant(
+        "planning.answers",
+        "return np.stack([mean + off[there].mean(axis=0), ",
+        "return np.stack([mean, ",
+        "a network is believed although exact answers differ",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.answers",
+        "np.hypot(error, np.hypot(beside, slack))",
+        "error",
+        "an error without what the network is off by",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.candidates",
+        "        if len(told) > 1:",
+        "        if False:",
+        "days and persons on one axis of ε",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.yields",
+        "(0.0 if before is None else before)",
+        "0.0",
+        "a second release is planned as if there had been no first",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.fresh",
+        "gap / np.hypot(error, error_2)",
+        "gap / np.hypot(error, error_2) / 100",
+        "a prediction that is off looks right",
+        "test_planning.py",
+    ),
+    Mutant(
         "analyst.budgets",
         "np.hypot(self.spread, noise)",
         "self.spread",
         "a network sees the widest noise on another scale",
         "test_planning.py",
+    ),
+    Mutant(
+        "analyst.budgets",
+        "self.show(release.s_dp, self.noise(release.mechanism), np.log(epsilon))",
+        "self.show(release.s_dp, self.noise(release.mechanism), np.log(self.high))",
+        "a network is asked at another ε than the release's",
+        "test_any_epsilon.py",
     ),
 ]
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HELD', 'MOST_HELD', 'STEP', 'LocalLine', 'Bent', 'bent', 'step']
 
-# %% ../../nbs/analyst/37_local_lines.ipynb #d1365339
+# %% ../../nbs/analyst/37_local_lines.ipynb #941aa1ae
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from .lines import Line
 
-# %% ../../nbs/analyst/37_local_lines.ipynb #88193194
+# %% ../../nbs/analyst/37_local_lines.ipynb #ec508035
 HELD = 1.0  # least singular value, in sds of the noise, of a direction that is solved for
 MOST_HELD = 16
 STEP = 0.5  # of the differences, in sds of the local posterior
@@ -66,7 +66,7 @@ def _mean_variance(line) -> np.ndarray:
     "Variances (r,) of the values' mixtures."
     return (np.exp(line.sites.log_weight) * line.sites.variance).sum(axis=1)
 
-# %% ../../nbs/analyst/37_local_lines.ipynb #6221d8b8
+# %% ../../nbs/analyst/37_local_lines.ipynb #155a1fd5
 @dataclass(frozen=True)
 class Bent:
     "Lines of n particles: values (n, r) at places (n, q), and slopes (n, r, q)."
@@ -130,7 +130,7 @@ def _solved(matrices, sides):
     "Solutions (n, q)."
     return np.linalg.solve(matrices, sides[..., None])[..., 0]
 
-# %% ../../nbs/analyst/37_local_lines.ipynb #9aeb8039
+# %% ../../nbs/analyst/37_local_lines.ipynb #fa2cef8a
 @dataclass(frozen=True)
 class _Law:
     "N(m_k(b), C_k(b)) of n particles, by the Cholesky root of its precision."
