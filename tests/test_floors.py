@@ -37,7 +37,8 @@ ROOMS = {
         analyst.weighted_draws analyst.ascent analyst.fit analyst.information
         analyst.mcem analyst.kernel_proposal analyst.levels analyst.populations
         analyst.smc_abc analyst.da_mcmc analyst.unknown_n analyst.normal_coordinates
-        analyst.sparse_lines analyst.lines analyst.moves analyst.input_smc
+        analyst.sites analyst.sparse_lines analyst.clouds analyst.lines
+        analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
         analyst.independence analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
