@@ -64,6 +64,7 @@ TESTS = {
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
+    "analyst.local_lines": "test_input_smc.py::test_moves_by_local_lines_are_exact",
     "analyst.particle_clouds": "test_paths.py",
     "analyst.particle_filter": "test_paths.py",
     "analyst.importance_squared": "test_paths.py",
@@ -760,6 +761,12 @@ MUTANTS += [
         "if True:",
         "one value read by the scales of all",
         "test_stepped.py",
+    ),
+    Mutant(
+        "analyst.local_lines",
+        "gain = after - law_there.log_prob(z_there)",
+        "gain = after - law.log_prob(z_there)",
+        "the other end's local line is left out of the ratio",
     ),
     Mutant(
         "analyst.independence",

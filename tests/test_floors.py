@@ -33,17 +33,19 @@ ROOMS = {
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss
         owner.selection owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.mixtures analyst.proposals analyst.importance
-        analyst.consensus analyst.latent analyst.weighted_draws analyst.ascent
-        analyst.fit analyst.information analyst.mcem analyst.kernel_proposal
-        analyst.levels analyst.populations analyst.smc_abc analyst.da_mcmc
-        analyst.unknown_n analyst.normal_coordinates analyst.sparse_lines analyst.lines
-        analyst.moves analyst.input_smc analyst.independence analyst.hidden_states
-        analyst.outlook analyst.particle_clouds analyst.particle_filter analyst.paths
-        analyst.estimated analyst.importance_squared analyst.metropolis analyst.guides
-        analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
-        analyst.layers analyst.scaling analyst.conditional_flow analyst.descent
-        analyst.flows analyst.pairs analyst.focus analyst.training analyst.budgets
-        analyst.estimator analyst.sppe analyst.tilt analyst.triangular analyst.walkers
+        analyst.searches analyst.fresh_draws analyst.consensus analyst.latent
+        analyst.weighted_draws analyst.ascent analyst.fit analyst.information
+        analyst.mcem analyst.kernel_proposal analyst.levels analyst.populations
+        analyst.smc_abc analyst.da_mcmc analyst.unknown_n analyst.normal_coordinates
+        analyst.sites analyst.sparse_lines analyst.clouds analyst.lines
+        analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
+        analyst.independence analyst.hidden_states analyst.outlook
+        analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
+        analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
+        analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines analyst.layers
+        analyst.scaling analyst.conditional_flow analyst.descent analyst.flows
+        analyst.pairs analyst.focus analyst.training analyst.budgets analyst.estimator
+        analyst.sppe analyst.tilt analyst.triangular analyst.walkers
         analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine
         analyst.support analyst.denoise analyst.error_models analyst.rnpe analyst.infer
         analyst.count_laws analyst.noisy_counts analyst.noisy_trees analyst.compare
