@@ -37,5 +37,6 @@ setup(
     extras_require={
         "dev": settings["dev_requirements"].split(),
         "docs": settings["docs_requirements"].split(),
+        "browser": settings["browser_requirements"].split(),
     },
 )
