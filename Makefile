@@ -20,6 +20,10 @@ TORCH := torch==2.13.0
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	@touch $@
 
+.venv/.dask: .venv/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dask]"
+	@touch $@
+
 # ---- using it
 demo: .venv/.installed
 	@$(BIN)/python -m dpsbi.demo
@@ -32,7 +36,7 @@ test: .venv/.installed
 	$(BIN)/nbdev_test --n_workers 2 --timing
 	$(BIN)/pytest -n 2
 
-test-slow: .venv/.installed
+test-slow: .venv/.installed .venv/.dask
 	$(BIN)/nbdev_test --n_workers 1 --timing --flags slow
 	$(BIN)/pytest -m "slow or not slow"
 

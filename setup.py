@@ -37,5 +37,6 @@ setup(
     extras_require={
         "dev": settings["dev_requirements"].split(),
         "docs": settings["docs_requirements"].split(),
+        "dask": settings["dask_requirements"].split(),
     },
 )
