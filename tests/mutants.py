@@ -38,6 +38,7 @@ class Mutant:
 
 TESTS = {
     "privacy": "test_privacy.py test_owner_side.py",
+    "conversions": "test_ledger.py",
     "losses": "test_ledger.py",
     "composition": "test_ledger.py",
     "accounting": "test_ledger.py",
@@ -59,9 +60,11 @@ TESTS = {
     "mechanisms": "test_mechanisms.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
+    "query_values": "test_functions.py",
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
+    "analyst.local_lines": "test_input_smc.py::test_moves_by_local_lines_are_exact",
     "analyst.particle_clouds": "test_paths.py",
     "analyst.particle_filter": "test_paths.py",
     "analyst.importance_squared": "test_paths.py",
@@ -78,7 +81,7 @@ def tests_of(module: str) -> str:
 
 MUTANTS = [
     Mutant(
-        "losses",
+        "conversions",
         "np.log1p(-1 / order) - (math.log(delta)",
         "np.log1p(-1 / order) - (0.9 * math.log(delta)",
         "the Rényi conversion forgets a tenth of log δ",
@@ -734,7 +737,7 @@ MUTANTS += [
         "workers wait for a long batch of slow calls",
     ),
     Mutant(
-        "simulation",
+        "query_values",
         'if getattr(model.simulate, "failures", "raise") != "nan":',
         "if True:",
         "a query makes a number of a call that failed",
@@ -758,6 +761,12 @@ MUTANTS += [
         "if True:",
         "one value read by the scales of all",
         "test_stepped.py",
+    ),
+    Mutant(
+        "analyst.local_lines",
+        "gain = after - law_there.log_prob(z_there)",
+        "gain = after - law.log_prob(z_there)",
+        "the other end's local line is left out of the ratio",
     ),
     Mutant(
         "analyst.independence",
@@ -1036,11 +1045,53 @@ MUTANTS += [
         "test_planning.py",
     ),
     Mutant(
+        "planning.answers",
+        "return np.stack([mean + off[there].mean(axis=0), ",
+        "return np.stack([mean, ",
+        "a network is believed although exact answers differ",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.answers",
+        "np.hypot(error, np.hypot(beside, slack))",
+        "error",
+        "an error without what the network is off by",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.candidates",
+        "        if len(told) > 1:",
+        "        if False:",
+        "days and persons on one axis of ε",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.yields",
+        "(0.0 if before is None else before)",
+        "0.0",
+        "a second release is planned as if there had been no first",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.fresh",
+        "gap / np.hypot(error, error_2)",
+        "gap / np.hypot(error, error_2) / 100",
+        "a prediction that is off looks right",
+        "test_planning.py",
+    ),
+    Mutant(
         "analyst.budgets",
         "np.hypot(self.spread, noise)",
         "self.spread",
         "a network sees the widest noise on another scale",
         "test_planning.py",
+    ),
+    Mutant(
+        "analyst.budgets",
+        "self.show(release.s_dp, self.noise(release.mechanism), np.log(epsilon))",
+        "self.show(release.s_dp, self.noise(release.mechanism), np.log(self.high))",
+        "a network is asked at another ε than the release's",
+        "test_any_epsilon.py",
     ),
 ]
 

@@ -111,7 +111,8 @@ def test_typical_calls_type_check():
     assert type_checked(str(Path(__file__).with_name("typed_calls.py"))) == ""
 
 
-UNMENDED = {"draws", "posterior", "pictures", "demo"}  # whose bodies mypy does not pass yet
+# whose bodies mypy does not pass yet
+UNMENDED = set("cloud draws saved trust posterior intervals pictures demo".split())
 FOUNDATIONS = sorted((Path(dpsbi.__file__).parent).glob("[a-z]*.py"))
 
 

@@ -9,7 +9,7 @@ __all__ = ['pool', 'recycle', 'refine']
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from scipy import special
@@ -33,14 +33,14 @@ from ..running import Call, Running, check_generator, warn
 class _Network:
     "A neural posterior at one release, as a proposal."
 
-    estimator: object
-    s_dp: np.ndarray
+    estimator: Any
+    context: np.ndarray
 
     def sample(self, n, rng):
-        return self.estimator.sample(n, self.s_dp, rng)
+        return self.estimator.sample(n, self.context, rng)
 
     def log_prob(self, theta):
-        return self.estimator.log_prob(theta, self.s_dp)
+        return self.estimator.log_prob(theta, self.context)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Smoothed:
 def _as_proposal(posterior: Posterior, release: Release, prior: Prior, rng):
     "The network where there is one, or else a mixture fitted to draws."
     if getattr(posterior, "estimator", None) is not None:
-        return _Network(posterior.estimator, release.s_dp)
+        return _Network(posterior.estimator, posterior.estimator.context(release))
     draws = posterior.resample(min(4000, max(200, int(posterior.ess))), rng).theta
     inside = prior.log_prob(draws) > -np.inf
     if not inside.any():
