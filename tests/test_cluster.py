@@ -1,8 +1,10 @@
 """The same draws from a Dask cluster over the loopback interface, and from loky, as from nobody."""
 
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,10 +42,13 @@ def test_dask(tmp_path):
     distributed = pytest.importorskip("distributed")
     cluster = tmp_path / "cluster.json"
 
+    here = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(here)}  # workers import this module
+
     def started(command, *options):
         line = [sys.executable, "-m", f"distributed.cli.{command}", "--no-dashboard"]
         line += ["--scheduler-file", str(cluster), *options]
-        return subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(line, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
 
     processes = [started("dask_scheduler", "--host", "127.0.0.1", "--port", "0")]
     processes += [started("dask_worker", "--nthreads", "1", "--no-nanny") for _ in range(2)]
