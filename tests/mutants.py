@@ -1093,6 +1093,20 @@ MUTANTS += [
         "a network is asked at another ε than the release's",
         "test_any_epsilon.py",
     ),
+    Mutant(
+        "planning.sizes",
+        "np.full(len(s_dp), np.log(self.sizes[k]))",
+        "np.full(len(s_dp), 0.0)",
+        "a network is not told how many persons there are",
+        "test_page.py",
+    ),
+    Mutant(
+        "planning.sliders",
+        'one.observe(lambda change: handle.update(picture()), names="value")',
+        'one.observe(lambda change: picture(), names="value")',
+        "a slider moves, and the figure does not",
+        "test_page.py",
+    ),
 ]
 
 
