@@ -21,6 +21,10 @@ PYTHON := python3
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	@touch $@
 
+.venv/.dask: .venv/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dask]"
+	@touch $@
+
 # ---- using it
 demo: .venv/.installed
 	@$(BIN)/python -m dpsbi.demo
@@ -32,7 +36,7 @@ lab: .venv/.installed
 test: .venv/.installed  # fast cells of every notebook and fast tests of every file, in one pool
 	$(BIN)/python tests/run_fast.py $(ARGS)
 
-test-slow: .venv/.installed  # what takes long: goes on where it stopped; ARGS=--summary shows the record
+test-slow: .venv/.installed .venv/.dask  # goes on where it stopped; ARGS=--summary shows the record
 	$(BIN)/python tests/run_slow.py $(ARGS)
 
 mutants: .venv/.installed  # small wrongs, one at a time: which test sees each
