@@ -985,8 +985,8 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.da_mcmc",
-        "every.add(t.sum(axis=1))",
-        "every.add(t[::-1].sum(axis=1))",
+        "every.add(group.t.sum(axis=1))",
+        "every.add(group.t[::-1].sum(axis=1))",
         "each chain has the values of another",
         CONFIDENTIAL,
     ),

@@ -36,10 +36,10 @@ ROOMS = {
         analyst.searches analyst.fresh_draws analyst.consensus analyst.latent
         analyst.weighted_draws analyst.ascent analyst.fit analyst.information
         analyst.mcem analyst.kernel_proposal analyst.levels analyst.populations
-        analyst.smc_abc analyst.da_mcmc analyst.unknown_n analyst.normal_coordinates
-        analyst.sites analyst.sparse_lines analyst.clouds analyst.lines
-        analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
-        analyst.independence analyst.hidden_states analyst.outlook
+        analyst.smc_abc analyst.record_steps analyst.da_mcmc analyst.unknown_n
+        analyst.normal_coordinates analyst.sites analyst.sparse_lines analyst.clouds
+        analyst.lines analyst.local_lines analyst.moves analyst.temperatures
+        analyst.input_smc analyst.independence analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
         analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines analyst.layers
