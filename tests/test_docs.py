@@ -295,3 +295,13 @@ def test_public_names_have_their_page():
     page = conf.public_names()
     assert page.count(".. autofunction::") > 30 and page.count(".. autoclass::") > 20
     assert "### infer\n" in page and "## The owner's side\n" in page
+
+
+def test_the_gallery_has_its_pictures():
+    text = "\n".join("".join(c["source"]) for c in read(NBS / "gallery.ipynb")["cells"])
+    wanted = re.findall(r'^picture\("([^"]+)", "([^"]+)"\)', text, re.M)
+    assert len(wanted) >= 10
+    for page, name in wanted:
+        cells = {c["id"]: c for c in read(NBS / f"{page}.ipynb")["cells"]}
+        assert name in cells, f"{page} has no cell {name} any more: choose another picture"
+        assert any("image/png" in o.get("data", {}) for o in cells[name]["outputs"])
