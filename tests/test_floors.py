@@ -37,7 +37,8 @@ ROOMS = {
         analyst.outlook analyst.particle_clouds analyst.particle_filter analyst.paths
         analyst.estimated analyst.importance_squared analyst.metropolis analyst.guides
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
-        analyst.layers analyst.scaling analyst.conditional_flow analyst.descent analyst.flows
+        analyst.curves analyst.layers analyst.gradients analyst.scaling
+        analyst.conditional_flow analyst.descent analyst.flows
         analyst.pairs analyst.focus analyst.training analyst.budgets analyst.estimator
         analyst.sppe analyst.tilt analyst.triangular analyst.walkers analyst.whole_numbers
         analyst.likelihood analyst.sple analyst.refine analyst.support analyst.denoise
@@ -74,6 +75,7 @@ SHARED = {  # which other simulators may import
 HEAVY = {
     "torch": {
         "analyst.layers",
+        "analyst.gradients",
         "analyst.conditional_flow",
         "analyst.descent",
         "analyst.flows",
@@ -83,6 +85,7 @@ HEAVY = {
     "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
 AT_THE_TOP = {"torch", "nflows"}  # which their rooms cannot do without
+BESIDE_TORCH = {"analyst.curves"}  # compiled, and imported by rooms of torch alone
 LAZY = {"torch", "nflows", "opendp", "matplotlib", "arviz", "pandas", "sklearn", "numba"}
 
 
@@ -157,8 +160,13 @@ def test_heavy_packages_stay_in_their_rooms(path):
     for package in everywhere & set(HEAVY):
         assert room in HEAVY[package], f"{room} may not import {package}"
     for package in {name.split(".")[0] for name in imported(path, False)} & LAZY:
-        at_home = package in AT_THE_TOP or package == "numba" and FLOOR[room] == 1
-        assert at_home, f"{room} must import {package} lazily"
+        compiled = package == "numba" and (FLOOR[room] == 1 or room in BESIDE_TORCH)
+        assert package in AT_THE_TOP or compiled, f"{room} must import {package} lazily"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_what_is_compiled_beside_torch_is_imported_by_rooms_of_torch_alone(path):
+    assert name_of(path) in HEAVY["torch"] or not rooms_used(path, False) & BESIDE_TORCH
 
 
 def test_every_room_is_on_a_floor():
