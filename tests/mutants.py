@@ -53,6 +53,8 @@ TESTS = {
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
     "analyst.kernel_proposal": "test_smc_abc.py test_analyst.py",
+    "analyst.curves": "test_flows.py",
+    "analyst.gradients": "test_flows.py",
     "analyst.mcem": "test_mcem.py",
     "analyst.rnpe": "test_rnpe.py",
     "running": "test_signatures.py",
@@ -1034,6 +1036,18 @@ MUTANTS += [
         "missed = np.flatnonzero(y > t)",
         "the least ε on the wrong side of its target",
         "test_planning.py",
+    ),
+    Mutant(
+        "analyst.curves",
+        "by_steep = by_p * xi * xi + by_d * (1 - 2 * both)",
+        "by_steep = by_p * xi * xi + by_d * (1 - both)",
+        "a wrong derivative of the splines",
+    ),
+    Mutant(
+        "analyst.gradients",
+        "by = by + (by_first @ first[0]) * (a > 0)",
+        "by = (by_first @ first[0]) * (a > 0)",
+        "the way back forgets the residual network's short cut",
     ),
     Mutant(
         "analyst.budgets",

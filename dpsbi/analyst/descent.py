@@ -46,12 +46,18 @@ class Descent:
 # %% ../../nbs/analyst/40_descent.ipynb #descent-vector
 def as_one_vector(net: Any) -> Any:
     "All parameters of a network as one vector (p,), of which they become views; gradients too."
-    parts = list(net.parameters())
-    whole = torch.cat([p.detach().reshape(-1) for p in parts])
+    owned = []
+    for module in net.modules():
+        mine = module.named_parameters(recurse=False)
+        owned += [(module, name, p) for name, p in mine]
+    whole = torch.cat([p.detach().reshape(-1) for *_, p in owned])
     whole.grad = torch.zeros_like(whole)
-    sizes = [p.numel() for p in parts]
-    for p, value, slope in zip(parts, whole.split(sizes), whole.grad.split(sizes)):
-        p.data, p.grad = value.view_as(p), slope.view_as(p)
+    sizes = [p.numel() for *_, p in owned]
+    parts = zip(owned, whole.split(sizes), whole.grad.split(sizes))
+    for (module, name, p), value, slope in parts:
+        view = torch.nn.Parameter(value.view_as(p), p.requires_grad)
+        view.grad = slope.view_as(p)
+        setattr(module, name, view)
     return whole
 
 # %% ../../nbs/analyst/40_descent.ipynb #8934f50e
@@ -90,7 +96,7 @@ class Best:
     def kept(self) -> dict[str, Any]:
         "The best weights, by name."
         best = copy.deepcopy(self.average)
-        torch.nn.utils.vector_to_parameters(self.least, best.parameters())
+        as_one_vector(best).copy_(self.least)
         return best.state_dict()
 
 # %% ../../nbs/analyst/40_descent.ipynb #d62c2d0c
