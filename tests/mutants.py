@@ -991,7 +991,7 @@ MUTANTS += [
         CONFIDENTIAL,
     ),
     Mutant(
-        "analyst.predict",
+        "analyst.chosen_values",
         "key = log_w[cut] + self.rng.gumbel(size=len(cut))",
         "key = 0 * log_w[cut] + self.rng.gumbel(size=len(cut))",
         "values are chosen without regard to the release",

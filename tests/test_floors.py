@@ -48,8 +48,9 @@ ROOMS = {
         analyst.sppe analyst.tilt analyst.triangular analyst.walkers
         analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine
         analyst.support analyst.denoise analyst.error_models analyst.rnpe analyst.infer
-        analyst.count_laws analyst.noisy_counts analyst.noisy_trees analyst.compare
-        analyst.walking_counts analyst.predict""",
+        analyst.count_laws analyst.count_trees analyst.noisy_counts analyst.noisy_trees
+        analyst.compare analyst.walking_counts analyst.chosen_values analyst.prediction
+        analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
