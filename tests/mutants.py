@@ -998,7 +998,7 @@ MUTANTS += [
         CONFIDENTIAL,
     ),
     Mutant(
-        "analyst.refine",
+        "analyst.pooling",
         "return part.values.s, start + part.values.rows, share",
         "return part.values.s, part.values.rows, share",
         "values of one pooled part go to the draws of another",

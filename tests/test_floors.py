@@ -32,25 +32,26 @@ ROOMS = {
         simulators.tables simulators.naive_bayes_latent simulators.naive_bayes""",
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss
         owner.selection owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
-        analyst.exact_abc analyst.mixtures analyst.proposals analyst.importance
-        analyst.searches analyst.fresh_draws analyst.consensus analyst.latent
-        analyst.weighted_draws analyst.ascent analyst.fit analyst.information
-        analyst.mcem analyst.kernel_proposal analyst.levels analyst.populations
-        analyst.smc_abc analyst.record_steps analyst.da_mcmc analyst.unknown_n
-        analyst.normal_coordinates analyst.sites analyst.sparse_lines analyst.clouds
-        analyst.lines analyst.local_lines analyst.moves analyst.temperatures
-        analyst.input_smc analyst.independence analyst.hidden_states analyst.outlook
-        analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
+        analyst.exact_abc analyst.mixtures analyst.many_proposals analyst.proposals
+        analyst.importance analyst.searches analyst.fresh_draws analyst.consensus
+        analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
+        analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
+        analyst.populations analyst.smc_abc analyst.record_steps analyst.da_mcmc
+        analyst.unknown_n analyst.normal_coordinates analyst.sites analyst.sparse_lines
+        analyst.clouds analyst.lines analyst.local_lines analyst.moves
+        analyst.temperatures analyst.input_smc analyst.independence
+        analyst.hidden_states analyst.outlook analyst.particle_clouds
+        analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
         analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines analyst.layers
         analyst.scaling analyst.conditional_flow analyst.descent analyst.flows
         analyst.pairs analyst.focus analyst.training analyst.budgets analyst.estimator
         analyst.sppe analyst.tilt analyst.triangular analyst.walkers
-        analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine
-        analyst.support analyst.denoise analyst.error_models analyst.rnpe analyst.infer
-        analyst.count_laws analyst.count_trees analyst.noisy_counts analyst.noisy_trees
-        analyst.compare analyst.walking_counts analyst.chosen_values analyst.prediction
-        analyst.predict""",
+        analyst.whole_numbers analyst.likelihood analyst.sple analyst.pooling
+        analyst.refine analyst.support analyst.denoise analyst.error_models analyst.rnpe
+        analyst.infer analyst.count_laws analyst.count_trees analyst.noisy_counts
+        analyst.noisy_trees analyst.compare analyst.walking_counts analyst.chosen_values
+        analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
