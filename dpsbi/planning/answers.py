@@ -181,8 +181,8 @@ def _drawn(theta: np.ndarray, information, names, asked: Questions) -> np.ndarra
     return _beside(draws.std(axis=1), ends, told, [information, *whole])
 
 # %% ../../nbs/planning/04_answers.ipynb #ds-held
-ROUNDS, EACH, SUFFICES = 16, 1000, 40.0  # of importance sampling; effective draws that suffice
-BARELY = 15.0  # fewer are no answer
+ROUNDS, EACH, SUFFICES = 16, 1000, 80.0  # of importance sampling; effective draws that suffice
+BARELY = 30.0  # fewer are no answer: their intervals are too short
 
 
 @dataclass(frozen=True)
