@@ -160,17 +160,21 @@ def test_a_loss_that_leaves_a_tensor_behind_is_noticed(device):
         trained("meta", loss=loss)
 
 
-LITTLE = dict(training=Training(steps=10, final_steps=20, members=1), progress=False)
+# a step is slow here, each operation in Python: few of them, in a small flow, meet every operation
+SMALL = Shape(layers=2, blocks=1, hidden=8, bins=4)
+LITTLE = dict(
+    training=Training(steps=3, final_steps=5, members=1, batch=32, flow=SMALL), progress=False
+)
 METHODS = {
     f"sppe, {how}": partial(sppe, rounds=2, simulations=200, draws=50, correction=how, **LITTLE)
     for how in ("weights", "atomic", "truncated")
 }
 METHODS |= {
-    "sple": partial(sple, rounds=1, simulations=500, draws=50, **LITTLE),
+    "sple": partial(sple, rounds=1, simulations=200, draws=50, **LITTLE),
     "amortise": lambda release, model, **how: amortise(
         release.query, release.mechanism, model, simulations=300, **LITTLE, **how
     ).posterior(release, draws=50, rng=np.random.default_rng(2)),
-    "rnpe": partial(rnpe, simulations=500, draws=50, warmup=20, **LITTLE),
+    "rnpe": partial(rnpe, simulations=500, draws=20, warmup=5, **LITTLE),
 }
 
 
