@@ -60,6 +60,6 @@ def test_dask(tmp_path):
             client.wait_for_workers(2, timeout=60)
             assert same(run(), run(client.get_executor()))
     finally:
-        for process in processes:
-            process.terminate()
-            process.wait(30)
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
