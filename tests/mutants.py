@@ -53,10 +53,13 @@ TESTS = {
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
     "analyst.kernel_proposal": "test_smc_abc.py test_analyst.py",
+    "analyst.ghosts": "test_unknown_n.py",
+    "analyst.leaps": "test_unknown_n.py",
     "analyst.mcem": "test_mcem.py",
     "analyst.rnpe": "test_rnpe.py",
     "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
+    "mechanisms.stairs": "test_stairs.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
     "simulation": "test_functions.py",
@@ -77,6 +80,24 @@ def tests_of(module: str) -> str:
 
 
 MUTANTS = [
+    Mutant(
+        "analyst.leaps",
+        "gain = log_eta(s_new) - log_eta(people.s) + log_q",
+        "gain = log_eta(s_new) - log_eta(people.s)",
+        "leaps without the ratio of proposals",
+    ),
+    Mutant(
+        "analyst.leaps",
+        " + z_new[:, -1] - z[:, -1]",
+        "",
+        "a leap's log number without its Jacobian",
+    ),
+    Mutant(
+        "analyst.ghosts",
+        "taken[:, i] = (log_u[:, i] < new - now) & (i < n)",
+        "taken[:, i] = log_u[:, i] < new - now",
+        "ghosts that count",
+    ),
     Mutant(
         "losses",
         "np.log1p(-1 / order) - (math.log(delta)",
@@ -475,31 +496,31 @@ MUTANTS += [
         "no private draw, and no word",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "return found if isinstance(found, type) and issubclass(found, Mechanism) else None",
         "return found",
         "a file calls anything",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "    if _class_named(kind.__module__, kind.__qualname__) is not kind:",
         "    if False:",
         "two classes of one name",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "    if not _comes_back(state, mechanism):",
         "    if False:",
         "a mechanism comes back as another",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "called = [ours[name]] if name in ours else [",
         "called = [",
         "a class of somebody's replaces ours",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "    if len(called) != 1:",
         "    if not called:",
         "the first of several of one name",
@@ -856,7 +877,7 @@ MUTANTS += [
         "test_codebook.py",
     ),
     Mutant(
-        "mechanisms.codebook",
+        "mechanisms.agency_tables",
         'if strange and entry.get("others") != "left out":',
         "if False:",
         "a misspelt name passes for a suppressed value",

@@ -10,9 +10,10 @@ NOT_ROOMS = ("_modidx", "demo", "mmd")
 ROOMS = {
     0: """arguments files privacy leaves losses composition cost accounting book ledger
         mechanisms.mechanism mechanisms.sampler mechanisms.continuous mechanisms.discrete
-        mechanisms.discrete_gaussian mechanisms.staircase mechanisms.truncated
-        mechanisms.published mechanisms.randomised mechanisms.smooth mechanisms.release
-        mechanisms.joint mechanisms.parts mechanisms.agency_words mechanisms.codebook mechanisms
+        mechanisms.discrete_gaussian mechanisms.staircase mechanisms.stairs
+        mechanisms.truncated mechanisms.published mechanisms.randomised mechanisms.smooth
+        mechanisms.described mechanisms.release mechanisms.joint mechanisms.parts
+        mechanisms.agency_words mechanisms.agency_tables mechanisms.codebook mechanisms
         laplace_difference weights kept draws posterior pictures transforms marginals prior
         batches checkpoint received running simulation signatures functions model behind stepped
         inverses reader laws tape replayed rqmc distances.kernels distances.distance
@@ -32,7 +33,8 @@ ROOMS = {
         analyst.mixtures analyst.proposals analyst.importance analyst.consensus analyst.latent
         analyst.weighted_draws analyst.ascent analyst.fit analyst.information analyst.mcem
         analyst.kernel_proposal analyst.levels analyst.populations analyst.smc_abc
-        analyst.da_mcmc analyst.unknown_n analyst.normal_coordinates analyst.sparse_lines
+        analyst.da_mcmc analyst.ghosts analyst.leaps analyst.unknown_n
+        analyst.normal_coordinates analyst.sparse_lines
         analyst.lines analyst.moves analyst.input_smc analyst.independence analyst.hidden_states
         analyst.outlook analyst.particle_clouds analyst.particle_filter analyst.paths
         analyst.estimated analyst.importance_squared analyst.metropolis analyst.guides
