@@ -60,6 +60,7 @@ TESTS = {
     "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
     "mechanisms.stairs": "test_stairs.py",
+    "mechanisms.joint": "test_published.py test_mechanisms.py test_matrix.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
     "simulation": "test_functions.py",
@@ -91,6 +92,24 @@ MUTANTS = [
         " + z_new[:, -1] - z[:, -1]",
         "",
         "a leap's log number without its Jacobian",
+    ),
+    Mutant(
+        "mechanisms.stairs",
+        "return query.dim - 1 + math.ceil(farthest)",
+        "return math.ceil(farthest)",
+        "values that move by a hair are not paid for",
+    ),
+    Mutant(
+        "mechanisms.stairs",
+        "    width = FINENESS + round(FINENESS * ALLOWANCE)",
+        "    width = FINENESS",
+        "stairs drawn no wider than stated: rounding crosses one more",
+    ),
+    Mutant(
+        "mechanisms.joint",
+        "        width = max(sum(self.sizes), 2)",
+        "        width = max(query.dim or 2, 2)",
+        "rounding paid for two of many values",
     ),
     Mutant(
         "analyst.ghosts",
