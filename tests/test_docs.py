@@ -3,6 +3,7 @@ nbdev's directives.
 """
 
 import importlib.util
+import inspect
 import json
 import re
 from pathlib import Path
@@ -154,3 +155,153 @@ def test_directives_steer_the_page_and_go():
 )
 def test_offline_check(text, loads):
     assert bool(conf.LOAD.search(text)) == loads
+
+
+# ---- the papers, line by line
+PAPERS = {  # the numbers that each paper has: equations, figures, tables, algorithms
+    "ABCDP": {"(": 43, "Figure": 5, "Algorithm": 1},
+    "Gong": {"(": 16, "Figure": 1, "Algorithm": 1, "Example": 4},
+    "SPPE/SPLE": {"(": 17, "Figure": 12, "Table": 3, "Algorithm": 2},
+}
+PLACE = re.compile(r"\[[^]]+\]\(([^)]+\.ipynb)\) `([^`]+)`")
+
+
+def tables():
+    "Paper -> the rows of its table, each a list of four fields."
+    texts = ["".join(c["source"]) for c in read(NBS / "papers.ipynb")["cells"]]
+    found = {}
+    for text in texts:
+        lines = [line for line in text.splitlines() if line.startswith("| ")]
+        if lines and "| where |" in lines[0]:
+            rows = [[field.strip() for field in line.split("|")[1:-1]] for line in lines[1:]]
+            found[text.splitlines()[0].strip("# ")] = rows
+    return found
+
+
+def numbers(items, kind):
+    "The numbers of one kind that a column of items names; (13)–(21) names nine."
+    found = set()
+    for item in items:
+        if kind == "(":
+            text = re.sub(r"\((\d+)\)–\((\d+)\)", spread, item)
+            found |= {int(n) for n in re.findall(r"\((\d+)\)", text)}
+        elif kind in item:
+            found |= {int(n) for n in re.findall(r"(?<![\d.(])\d+(?![\d.)])", item)}
+    return found
+
+
+def spread(match):
+    return "".join(f"({n})" for n in range(int(match[1]), int(match[2]) + 1))
+
+
+def unfounded(rows):
+    "The rows whose page lacks the words that are said to stand on it."
+    return [row for row in rows if not stands(*PLACE.fullmatch(row[2]).groups())]
+
+
+def stands(page, words):
+    path = NBS / page
+    return path.exists() and any(words in "".join(c["source"]) for c in read(path)["cells"])
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_papers_table_is_whole(paper):
+    rows = tables()[paper]
+    items = [row[0] for row in rows]
+    for kind, last in PAPERS[paper].items():
+        missing = set(range(1, last + 1)) - numbers(items, kind)
+        assert not missing, f"{paper}: {kind} {sorted(missing)} have no row"
+    for row in rows:
+        assert len(row) == 4 and all(row), f"an empty field: {row}"
+        assert re.match(r"agrees|mended|left out, because", row[3]), row
+        assert PLACE.fullmatch(row[2]), row
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_papers_table_is_true(paper):
+    assert not unfounded(tables()[paper])
+
+
+def test_a_false_row_is_seen():
+    row = ["(1)", "x", "[a](errata.ipynb) `no such words anywhere`", "agrees"]
+    assert unfounded([row]) == [row]
+    assert numbers(["(2), (3)", "(13)–(15), proof"], "(") == {2, 3, 13, 14, 15}
+    assert numbers(["Figures 4, 5, 6", "section 4.1"], "Figure") == {4, 5, 6}
+
+
+def test_the_front_page_is_short():
+    cells = read(NBS / "index.ipynb")["cells"]
+    code = ["".join(c["source"]).splitlines() for c in cells if c["cell_type"] == "code"]
+    assert max(map(len, code)) <= 16
+    questions = next(t for c in cells if "| you say |" in (t := "".join(c["source"])))
+    rows = [line.split("|") for line in questions.splitlines() if line.startswith("| I ")]
+    assert len(rows) >= 10
+    assert all(links(open_)[0].endswith(".ipynb") for _, _, open_, _ in rows)
+
+
+# ---- links into a page
+def slug(heading):
+    "A heading as a link names it: lower case, without its signs, with hyphens for spaces."
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def headings(nb):
+    texts = ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"]
+    return {slug(h) for text in texts for h in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def lost(path, nb):
+    "The links of a page into a part of a page that has no such part."
+    texts = ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"]
+    parted = [t.partition("#") for text in texts for t in links(text) if "#" in t and ":" not in t]
+    aims = [(path.parent / page if page else path, part) for page, _, part in parted]
+    return [part for page, part in aims if part not in headings(nb if page == path else read(page))]
+
+
+@every_notebook
+def test_links_lead_to_parts_that_exist(path):
+    assert not lost(path, read(path))
+
+
+def test_a_lost_part_is_seen():
+    text = "# A part, *here*\n[x](#a-part-here) [y](#no-such-part) `[z](#code)`"
+    assert lost(NBS / "x.ipynb", {"cells": [cell(text, "markdown")]}) == ["no-such-part"]
+
+
+def test_parameters_become_a_table():
+    text = """One sentence.
+
+    Parameters
+    ----------
+    a : int
+        The first, in `people`.
+    b : array (n, d), optional
+        The second.
+
+    Raises
+    ------
+    ValueError
+        For a that is none.
+    """
+    rst = conf.to_rst(inspect.cleandoc(text))
+    assert rst.startswith("One sentence.\n\n**Parameters**\n\n.. list-table::")
+    assert "   * - ``a``\n     - int\n     - The first, in \\ ``people``\\ ." in rst
+    assert "   * - ``ValueError``\n     - For a that is none." in rst
+    assert conf.entries("Posterior\n    Draws.\n    More.") == [("Posterior", "", "Draws. More.")]
+
+
+def test_public_names_have_their_page():
+    page = conf.public_names()
+    assert page.count(".. autofunction::") > 30 and page.count(".. autoclass::") > 20
+    assert "### infer\n" in page and "## The owner's side\n" in page
+
+
+def test_the_gallery_has_its_pictures():
+    text = "\n".join("".join(c["source"]) for c in read(NBS / "gallery.ipynb")["cells"])
+    wanted = re.findall(r'^picture\("([^"]+)", "([^"]+)"\)', text, re.M)
+    assert len(wanted) >= 10
+    for page, name in wanted:
+        cells = {c["id"]: c for c in read(NBS / f"{page}.ipynb")["cells"]}
+        assert name in cells, f"{page} has no cell {name} any more: choose another picture"
+        assert any("image/png" in o.get("data", {}) for o in cells[name]["outputs"])
