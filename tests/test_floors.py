@@ -47,9 +47,9 @@ ROOMS = {
         analyst.pairs analyst.focus analyst.training analyst.budgets analyst.estimator
         analyst.sppe analyst.tilt analyst.triangular analyst.walkers
         analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine
-        analyst.support analyst.denoise analyst.error_models analyst.rnpe analyst.infer
-        analyst.count_laws analyst.noisy_counts analyst.noisy_trees analyst.compare
-        analyst.walking_counts analyst.predict""",
+        analyst.support analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
+        analyst.frugal analyst.infer analyst.count_laws analyst.noisy_counts analyst.noisy_trees
+        analyst.compare analyst.walking_counts analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours

@@ -131,7 +131,7 @@ def _slow(starts, r) -> bool:
     if r < TRIED:
         return False
     now = min(start.powers[-1] for start in starts)
-    before = min(start.powers[-6] for start in starts)
+    before = min(start.powers[-min(6, len(start.powers))] for start in starts)
     return now < 1 and now + (now - before) / 5 * (ROUNDS - r) < 1
 
 
