@@ -27,7 +27,7 @@ from dpsbi import (
     Release,
 )
 from dpsbi.analyst import consensus as room
-from dpsbi.analyst import proposals
+from dpsbi.analyst import proposals, searches
 from dpsbi.analyst.flows import Shape
 from dpsbi.analyst.training import Training
 from dpsbi.privacy import identity
@@ -121,8 +121,8 @@ def test_searches_that_lose_a_mode_are_not_called_exact(monkeypatch):
         return whole(z[side], log_weights[side], floor, rng, **kw)
 
     monkeypatch.setattr(proposals, "fit_proposal", one_sided)
-    monkeypatch.setattr(room, "LADDER", 0.0)
-    monkeypatch.setattr(room, "DEFENSIVE", 0.01)
+    monkeypatch.setattr(searches, "LADDER", 0.0)
+    monkeypatch.setattr(searches, "DEFENSIVE", 0.01)
     found, said = heard(*squared(5, 0.7), max_simulations=60_000)
     assert found.exact is False and "independent starts disagree" in found.info["reason"]
     assert "not exact" in str(said[0].message)
@@ -500,5 +500,5 @@ def test_what_is_not_exact_says_what_the_model_could_tell():
 
 def test_a_start_that_is_done_early_is_no_trouble_to_those_that_stall():
     "An impatient search in which one start is done after a few rounds, and others go on."
-    quick, slow = (room._Start(None, [0.1, *[power] * n], []) for power, n in ((1.0, 2), (0.2, 8)))
-    assert room._slow([quick, slow], 8) and not room._slow([quick, quick], 8)
+    quick, slow = (searches.Search(None, [0.1, *[p] * n], []) for p, n in ((1.0, 2), (0.2, 8)))
+    assert searches._slow([quick, slow], 8) and not searches._slow([quick, quick], 8)

@@ -32,30 +32,34 @@ ROOMS = {
         simulators.tables simulators.naive_bayes_latent simulators.naive_bayes""",
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss
         owner.selection owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
-        analyst.exact_abc analyst.mixtures analyst.proposals analyst.importance
-        analyst.consensus analyst.latent analyst.weighted_draws analyst.ascent
-        analyst.fit analyst.information analyst.mcem analyst.kernel_proposal
-        analyst.levels analyst.populations analyst.smc_abc analyst.da_mcmc
+        analyst.exact_abc analyst.mixtures analyst.many_proposals analyst.proposals
+        analyst.importance analyst.searches analyst.fresh_draws analyst.consensus
+        analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
+        analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
+        analyst.populations analyst.smc_abc analyst.record_steps analyst.da_mcmc
         analyst.unknown_n analyst.normal_coordinates analyst.sites analyst.sparse_lines
         analyst.clouds analyst.lines analyst.local_lines analyst.moves
         analyst.temperatures analyst.input_smc analyst.independence
         analyst.hidden_states analyst.outlook analyst.particle_clouds
         analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
-        analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines analyst.layers
-        analyst.scaling analyst.conditional_flow analyst.descent analyst.flows
-        analyst.pairs analyst.focus analyst.training analyst.budgets analyst.estimator
-        analyst.sppe analyst.tilt analyst.triangular analyst.walkers
-        analyst.whole_numbers analyst.likelihood analyst.sple analyst.refine
-        analyst.support analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
-        analyst.frugal analyst.infer analyst.count_laws analyst.noisy_counts analyst.noisy_trees
-        analyst.compare analyst.walking_counts analyst.predict""",
+        analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines analyst.curves
+        analyst.layers analyst.gradients analyst.scaling analyst.conditional_flow
+        analyst.descent analyst.flows analyst.pairs analyst.focus analyst.training
+        analyst.budgets analyst.estimator analyst.sppe analyst.tilt analyst.triangular
+        analyst.walkers analyst.whole_numbers analyst.likelihood analyst.sple
+        analyst.pooling analyst.refine analyst.support analyst.denoise
+        analyst.error_models analyst.rnpe analyst.attempts analyst.frugal analyst.infer
+        analyst.count_laws analyst.count_trees analyst.noisy_counts analyst.noisy_trees
+        analyst.compare analyst.walking_counts analyst.chosen_values analyst.prediction
+        analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
         checks.loss_laws checks.exact_loss""",
     4: """planning.yields planning.table planning.curves planning.candidates
-        planning.answers planning.design planning.fresh""",
+        planning.answers planning.design planning.fresh planning.sizes planning.sliders
+        planning.page""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
@@ -81,6 +85,7 @@ SHARED = {  # which other simulators may import
 HEAVY = {
     "torch": {
         "analyst.layers",
+        "analyst.gradients",
         "analyst.conditional_flow",
         "analyst.descent",
         "analyst.flows",
@@ -90,6 +95,7 @@ HEAVY = {
     "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
 AT_THE_TOP = {"torch", "nflows"}  # which their rooms cannot do without
+BESIDE_TORCH = {"analyst.curves"}  # compiled, and imported by rooms of torch alone
 LAZY = {"torch", "nflows", "opendp", "matplotlib", "arviz", "pandas", "sklearn", "numba"}
 
 
@@ -164,8 +170,13 @@ def test_heavy_packages_stay_in_their_rooms(path):
     for package in everywhere & set(HEAVY):
         assert room in HEAVY[package], f"{room} may not import {package}"
     for package in {name.split(".")[0] for name in imported(path, False)} & LAZY:
-        at_home = package in AT_THE_TOP or package == "numba" and FLOOR[room] == 1
-        assert at_home, f"{room} must import {package} lazily"
+        compiled = package == "numba" and (FLOOR[room] == 1 or room in BESIDE_TORCH)
+        assert package in AT_THE_TOP or compiled, f"{room} must import {package} lazily"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_what_is_compiled_beside_torch_is_imported_by_rooms_of_torch_alone(path):
+    assert name_of(path) in HEAVY["torch"] or not rooms_used(path, False) & BESIDE_TORCH
 
 
 def test_every_room_is_on_a_floor():
