@@ -77,6 +77,8 @@ FLOORS = {
     "Tutorials": ["tutorials/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
     "Reading": [
+        "what_there_is.ipynb",
+        "papers.ipynb",
         "errata.ipynb",
         "benchmarks.ipynb",
         "**/*.ipynb",

@@ -154,3 +154,85 @@ def test_directives_steer_the_page_and_go():
 )
 def test_offline_check(text, loads):
     assert bool(conf.LOAD.search(text)) == loads
+
+
+# ---- the papers, line by line
+PAPERS = {  # the numbers that each paper has: equations, figures, tables, algorithms
+    "ABCDP": {"(": 43, "Figure": 5, "Algorithm": 1},
+    "Gong": {"(": 16, "Figure": 1, "Algorithm": 1, "Example": 4},
+    "SPPE/SPLE": {"(": 17, "Figure": 12, "Table": 3, "Algorithm": 2},
+}
+PLACE = re.compile(r"\[[^]]+\]\(([^)]+\.ipynb)\) `([^`]+)`")
+
+
+def tables():
+    "Paper -> the rows of its table, each a list of four fields."
+    texts = ["".join(c["source"]) for c in read(NBS / "papers.ipynb")["cells"]]
+    found = {}
+    for text in texts:
+        lines = [line for line in text.splitlines() if line.startswith("| ")]
+        if lines and "| where |" in lines[0]:
+            rows = [[field.strip() for field in line.split("|")[1:-1]] for line in lines[1:]]
+            found[text.splitlines()[0].strip("# ")] = rows
+    return found
+
+
+def numbers(items, kind):
+    "The numbers of one kind that a column of items names; (13)–(21) names nine."
+    found = set()
+    for item in items:
+        if kind == "(":
+            text = re.sub(r"\((\d+)\)–\((\d+)\)", spread, item)
+            found |= {int(n) for n in re.findall(r"\((\d+)\)", text)}
+        elif kind in item:
+            found |= {int(n) for n in re.findall(r"(?<![\d.(])\d+(?![\d.)])", item)}
+    return found
+
+
+def spread(match):
+    return "".join(f"({n})" for n in range(int(match[1]), int(match[2]) + 1))
+
+
+def unfounded(rows):
+    "The rows whose page lacks the words that are said to stand on it."
+    return [row for row in rows if not stands(*PLACE.fullmatch(row[2]).groups())]
+
+
+def stands(page, words):
+    path = NBS / page
+    return path.exists() and any(words in "".join(c["source"]) for c in read(path)["cells"])
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_papers_table_is_whole(paper):
+    rows = tables()[paper]
+    items = [row[0] for row in rows]
+    for kind, last in PAPERS[paper].items():
+        missing = set(range(1, last + 1)) - numbers(items, kind)
+        assert not missing, f"{paper}: {kind} {sorted(missing)} have no row"
+    for row in rows:
+        assert len(row) == 4 and all(row), f"an empty field: {row}"
+        assert re.match(r"agrees|mended|left out, because", row[3]), row
+        assert PLACE.fullmatch(row[2]), row
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_papers_table_is_true(paper):
+    assert not unfounded(tables()[paper])
+
+
+def test_a_false_row_is_seen():
+    row = ["(1)", "x", "[a](errata.ipynb) `no such words anywhere`", "agrees"]
+    assert unfounded([row]) == [row]
+    assert numbers(["(2), (3)", "(13)–(15), proof"], "(") == {2, 3, 13, 14, 15}
+    assert numbers(["Figures 4, 5, 6", "section 4.1"], "Figure") == {4, 5, 6}
+
+
+def test_the_front_page_is_short():
+    cells = read(NBS / "index.ipynb")["cells"]
+    code = ["".join(c["source"]).splitlines() for c in cells if c["cell_type"] == "code"]
+    assert max(map(len, code)) <= 16
+    questions = next(t for c in cells if "| you say |" in (t := "".join(c["source"])))
+    rows = [line.split("|") for line in questions.splitlines() if line.startswith("| I ")]
+    assert len(rows) >= 10
+    assert all(links(open_)[0].endswith(".ipynb") for _, _, open_, _ in rows)
