@@ -39,8 +39,13 @@ test-slow: .venv/.installed
 mutants: .venv/.installed  # small wrongs, one at a time: which test sees each
 	$(BIN)/python tests/mutants.py
 
-bench: .venv/.installed
+.venv/.bench: .venv/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	@touch $@
+
+bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs that are missing
 	cd nbs && ../$(BIN)/jupyter execute --inplace benchmarks.ipynb
+	cd nbs/bench && ../../$(BIN)/jupyter execute --inplace 03_side_by_side.ipynb
 	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step

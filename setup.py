@@ -37,5 +37,6 @@ setup(
     extras_require={
         "dev": settings["dev_requirements"].split(),
         "docs": settings["docs_requirements"].split(),
+        "bench": settings["bench_requirements"].split(),
     },
 )

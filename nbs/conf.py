@@ -74,13 +74,13 @@ FLOORS = {
     "For the analyst": ["analyst/*.ipynb"],
     "Checks": ["checks/*.ipynb"],
     "Planning": ["planning/*.ipynb"],
+    "Benchmarks": ["benchmarks.ipynb", "bench/*.ipynb"],
     "Tutorials": ["tutorials/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
     "Reading": [
         "what_there_is.ipynb",
         "papers.ipynb",
         "errata.ipynb",
-        "benchmarks.ipynb",
         "**/*.ipynb",
     ],  # and whatever no floor has claimed
 }
