@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SETTINGS', 'IN_ROUNDS', 'OURS', 'VERSIONS', 'of_infer', 'of_importance', 'of_input_smc', 'of_sppe', 'of_sple',
-           'of_amortise', 'Counted', 'counted', 'judged', 'found_by', 'one_run', 'memory', 'versions', 'main', 'study',
-           'in_process']
+           'of_amortise', 'Counted', 'counted', 'judged', 'found_by', 'one_run', 'memory', 'versions', 'warm_up',
+           'main', 'study', 'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import json
@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import date
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from time import process_time
@@ -177,16 +178,23 @@ def versions() -> dict[str, str]:
     return found
 
 
-def main(arguments: Sequence[str]) -> None:
-    "python -m dpsbi.bench.runs FOLDER TASK METHOD SIMULATIONS SEED: the row, as JSON, last."
-    folder, name, method, simulations, seed = arguments
+def warm_up(task: Task, method: str) -> None:
+    "Imports what the method uses, on one thread, and compiles the simulator."
     import torch
 
     torch.set_num_threads(1)
+    if method in PEERS:
+        import_module(method.split()[0].lower())
+    task.model.simulate(
+        task.model.prior.sample(10, np.random.default_rng(0)), np.random.default_rng(0)
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    "python -m dpsbi.bench.runs FOLDER TASK METHOD SIMULATIONS SEED: the row, as JSON, last."
+    folder, name, method, simulations, seed = arguments
     task, budget = tasks(folder)[name](), int(simulations)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found_by(method, task, max(500, budget // 10), np.random.default_rng(0))
+    warm_up(task, method)
     row = dict(task=name, method=method, budget=budget, seed=int(seed))
     row |= one_run(task, method, budget, int(seed))
     print("\n" + json.dumps(row | dict(date=str(date.today()), versions=versions())))
