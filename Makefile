@@ -1,12 +1,13 @@
-# make demo | test | test-slow | mutants | lab | docs | bench — each sets up what it needs, once.
+# make demo | test | test-slow | mutants | package | lab | docs | bench — each sets up what it needs, once.
 SHELL := /bin/bash
 BIN := .venv/bin
 export MPLBACKEND := agg
 export PYTHONWARNINGS := ignore::FutureWarning:arviz
 
-.PHONY: demo test test-slow mutants lab docs bench export execute readme check clean
+.PHONY: demo test test-slow mutants package lab docs bench export execute readme check clean
 
 TORCH := torch==2.13.0
+PYTHON := python3
 
 # ---- set-up: a stamp file newer than what it was made from means there is nothing to do
 .venv/.installed: settings.ini setup.py pyproject.toml
@@ -20,6 +21,10 @@ TORCH := torch==2.13.0
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	@touch $@
 
+.venv/.dask: .venv/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dask]"
+	@touch $@
+
 # ---- using it
 demo: .venv/.installed
 	@$(BIN)/python -m dpsbi.demo
@@ -28,16 +33,17 @@ lab: .venv/.installed
 	$(BIN)/jupyter lab nbs
 
 # ---- proving it
-test: .venv/.installed
-	$(BIN)/nbdev_test --n_workers 2 --timing
-	$(BIN)/pytest -n 2
+test: .venv/.installed  # fast cells of every notebook and fast tests of every file, in one pool
+	$(BIN)/python tests/run_fast.py $(ARGS)
 
-test-slow: .venv/.installed
-	$(BIN)/nbdev_test --n_workers 1 --timing --flags slow
-	$(BIN)/pytest -m "slow or not slow"
+test-slow: .venv/.installed .venv/.dask  # goes on where it stopped; ARGS=--summary shows the record
+	$(BIN)/python tests/run_slow.py $(ARGS)
 
 mutants: .venv/.installed  # small wrongs, one at a time: which test sees each
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python tests/mutants.py $(ARGS)
+
+package: .venv/.installed  # wheel and source archive, from a clone, in fresh environments
+	$(BIN)/python tests/package.py $(PYTHON) --first "$(TORCH)" $(ARGS)
 
 .venv/.bench: .venv/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"

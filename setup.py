@@ -38,5 +38,7 @@ setup(
         "dev": settings["dev_requirements"].split(),
         "docs": settings["docs_requirements"].split(),
         "bench": settings["bench_requirements"].split(),
+        "dask": settings["dask_requirements"].split(),
+        "browser": settings["browser_requirements"].split(),
     },
 )

@@ -66,6 +66,7 @@ mathjax3_config = {"svg": {"fontCache": "global", "scale": 0.92}, "options": {"e
 
 # ---- contents: every notebook once, floor by floor
 FLOORS = {
+    "Start here": ["tutorials/*.ipynb", "what_there_is.ipynb", "private_and_exact.ipynb"],
     "Foundations": ["[0-9]*.ipynb"],
     "Mechanisms": ["mechanisms/*.ipynb"],
     "Distances": ["distances/*.ipynb"],
@@ -75,10 +76,10 @@ FLOORS = {
     "Checks": ["checks/*.ipynb"],
     "Planning": ["planning/*.ipynb"],
     "Benchmarks": ["benchmarks.ipynb", "bench/*.ipynb"],
-    "Tutorials": ["tutorials/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
     "Reading": [
-        "what_there_is.ipynb",
+        "glossary.ipynb",
+        "gallery.ipynb",
         "papers.ipynb",
         "errata.ipynb",
         "**/*.ipynb",
@@ -190,7 +191,9 @@ def read_notebook(app, docname, text):
     nb = tidy(json.loads(text[0]), note)
     if docname == root_doc:
         trees = "\n".join(toctree(names, caption) for caption, names in contents().items())
-        nb["cells"].append(markdown(trees + toctree(["_api/index"], "Reference"), "contents"))
+        nb["cells"].append(
+            markdown(trees + toctree(["_api/public", "_api/index"], "Reference"), "contents")
+        )
     text[0] = json.dumps(nb)
 
 
@@ -213,6 +216,32 @@ def modules(nbs: Path = NBS) -> dict[str, list[tuple[str, str, Path]]]:
     return floors
 
 
+def public_names(nbs: Path = NBS) -> str:
+    """The page of all public names, in the groups of the page that says what is private and what
+    is exact; each with its signature, and its parameters as a table.
+    """
+    text = [
+        "# The public names, with their parameters\n",
+        "Everything that `import dpsbi` offers. "
+        "[Is it private? Is it exact?](../private_and_exact.ipynb) asks two questions of each.\n",
+    ]
+    for cell in json.loads((nbs / "private_and_exact.ipynb").read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        names = re.findall(r"^\| `(\w+)` \|", source, re.M)
+        if names:
+            text.append(f"## {source.splitlines()[0].strip('# ')}\n")
+        text += [documented(name) for name in names]
+    return "\n".join(text)
+
+
+def documented(name: str) -> str:
+    "The directive that documents a public name; its own entry stands on its module's page."
+    kind = "class" if name[0].isupper() else "function"
+    members = "\n   :members:" * (kind == "class")
+    where = f"{settings['lib_name']}.{name}"
+    return f"### {name}\n\n```{{eval-rst}}\n.. auto{kind}:: {where}\n   :no-index:{members}\n```\n"
+
+
 def write_reference(app):
     """Sphinx event builder-inited: write nbs/_api/*.md (which git ignores), touching only what has
     changed.
@@ -229,10 +258,12 @@ def write_reference(app):
             ).partition("\n")[0]
             index.append(f"- [{module}]({module}.md): {summary}")
             pages[f"{module}.md"] = (
-                f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n```\n\n"
+                f"# {module}\n\n```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n"
+                "   :ignore-module-all:\n```\n\n"
                 f"Derived, shown and tested in the notebook [{notebook}](../{notebook}.ipynb).\n"
             )
         index.append("")
+    pages["public.md"] = public_names()
     pages["index.md"] = (
         "\n".join(index) + "\n" + toctree([m for found in modules().values() for m, _, _ in found])
     )
@@ -245,35 +276,78 @@ def write_reference(app):
             (folder / name).write_text(page, encoding="utf-8")
 
 
+def inline(match: re.Match) -> str:
+    "A piece of code or of mathematics keeps its meaning; any other sign is literal."
+    if code := match["code"]:
+        return rf"\ ``{code}``\ "
+    return rf"\ :math:`{match['math']}`\ " if match["math"] else "\\" + match[0]
+
+
+SIGNS = re.compile(r"``?(?P<code>[^`]+)``?|\$(?P<math>[^$\n]+)\$|[\\*|_`]")
+
+
+def paragraph(block: str) -> str:
+    "A paragraph of plain text; what is indented, or typed at a prompt, stays as it is."
+    lines = block.splitlines()
+    if lines[0].startswith(">>>") or all(line[:1] == " " for line in lines):
+        return "::\n\n" + "\n".join("    " + line for line in lines)
+    text = SIGNS.sub(inline, "\n".join(map(str.strip, lines)))
+    return re.sub(r"\n(?!- )", " ", text).replace("\n- ", "\n\n- ")
+
+
+def prose(text: str) -> str:
+    "Paragraphs, parted by empty lines."
+    blocks = re.split(r"\n\s*\n", text.strip("\n"))
+    return "\n\n".join(paragraph(block) for block in blocks if block.strip())
+
+
+HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.M)  # of a section, as numpydoc has it
+TABLES = {"Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns"}
+
+
+def entries(text: str) -> list[tuple[str, str, str]]:
+    "The entries of a section: name, type and meaning; the second is empty for `Returns`."
+    found = []
+    for part in re.split(r"\n(?=\S)", text.strip("\n")):
+        head, _, body = part.partition("\n")
+        name, _, kind = head.partition(" : ")
+        found.append((name.strip(), kind.strip(), " ".join(body.split())))
+    return found
+
+
+def table(title: str, text: str) -> str:
+    "A section as a table of two or three columns."
+    rows = entries(text)
+    wide = any(kind for _, kind, _ in rows)
+    cells = [(name, kind, said) if wide else (name, said) for name, kind, said in rows]
+    lines = [f"**{title}**", "", ".. list-table::", "   :class: parameters"]
+    lines += ["   :widths: " + ("20 25 55" if wide else "25 75"), ""]
+    for row in cells:
+        marks = ["   * - ", *["     - "] * (len(row) - 1)]
+        said = [SIGNS.sub(inline, cell) for cell in row]
+        said[0] = f"``{row[0]}``"
+        lines += [mark + cell for mark, cell in zip(marks, said)]
+    return "\n".join(lines)
+
+
 def to_rst(docstring: str) -> str:
-    """A plain docstring as reStructuredText: `code` and $math$ keep their meaning, all else is
-    literal; indented blocks stay.
+    """A docstring as reStructuredText: `code` and $math$ keep their meaning, all else is literal;
+    indented blocks stay, and the sections of numpydoc become tables.
     """
-
-    def inline(match):
-        if code := match["code"]:
-            return rf"\ ``{code}``\ "
-        return rf"\ :math:`{match['math']}`\ " if match["math"] else "\\" + match[0]
-
-    def paragraph(block):
-        lines = block.splitlines()
-        if lines[0].startswith(">>>") or all(line[:1] == " " for line in lines):
-            return "::\n\n" + "\n".join("    " + line for line in lines)
-        text = re.sub(
-            r"``?(?P<code>[^`]+)``?|\$(?P<math>[^$\n]+)\$|[\\*|_`]",
-            inline,
-            "\n".join(map(str.strip, lines)),
-        )
-        return re.sub(r"\n(?!- )", " ", text).replace("\n- ", "\n\n- ")
-
-    return "\n\n".join(
-        paragraph(block) for block in re.split(r"\n\s*\n", docstring.strip("\n")) if block.strip()
-    )
+    first, *rest = HEADING.split(docstring.strip("\n"))
+    parts = [prose(first)]
+    for title, text in zip(rest[::2], rest[1::2]):
+        body = table(title, text) if title in TABLES else f"**{title}**\n\n{prose(text)}"
+        parts.append(body if text.strip() else "")
+    return "\n\n".join(part for part in parts if part)
 
 
 def read_docstring(app, what, name, obj, options, lines):
     "Sphinx event autodoc-process-docstring."
-    lines[:] = [*to_rst("\n".join(lines)).splitlines(), ""]
+    text = "\n".join(lines)
+    if "\n>>> " in text or ".. [1]" in text:  # NumPy's, taken over with its name
+        text = text.strip("\n").partition("\n\n")[2].partition("\n\n")[0]
+    lines[:] = [*to_rst(text).splitlines(), ""]
 
 
 def drop_pages(app, env, added, changed, removed):

@@ -1,5 +1,9 @@
-"""Writes README.md from index.ipynb, with its outputs: python nbs/readme.py [--check]."""
+"""Writes README.md from index.ipynb, with its outputs, and takes dead sliders out of notebooks.
 
+python nbs/readme.py [--check]
+"""
+
+import json
 import re
 import sys
 from pathlib import Path
@@ -30,8 +34,32 @@ def build() -> dict[str, bytes]:
     return {"README.md": (note + re.sub(r"\n{3,}", "\n\n", text).strip() + "\n").encode(), **files}
 
 
+SLIDER = "application/vnd.jupyter.widget-view+json"
+
+
+def without_sliders(text: str) -> str:
+    "A notebook's text, without sliders in its outputs: they died with their kernel."
+    if SLIDER not in text:
+        return text
+    notebook = json.loads(text)
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(SLIDER, None)
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def with_sliders() -> dict[str, bytes]:
+    "The notebooks that have such outputs, by path: as they should be."
+    found = {}
+    for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        if (clean := without_sliders(text)) != text:
+            found[str(path.relative_to(ROOT))] = clean.encode()
+    return found
+
+
 if __name__ == "__main__":
-    files = build()
+    files = build() | with_sliders()
     if "--check" in sys.argv:
         stale = [
             path

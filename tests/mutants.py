@@ -3,22 +3,31 @@
     python tests/mutants.py                 every mutant; a table of which test caught which
     python tests/mutants.py accounting      those of the modules that begin so
     python tests/mutants.py --jobs 2
+    python tests/mutants.py --again         those too that were caught as they stand now
 
 Each mutant replaces one piece of text in a copy of the package, and runs the tests named with it.
+What was caught stands in `tests/records/mutants.jsonl`, a row each, and is not run again until the
+module, the tests named, or the mutant change: so a run that was stopped goes on where it was. The
+test that caught a mutant before goes first.
 Add your own: find a line whose error would cost somebody their privacy, or an analyst the truth.
 """
 
 import argparse
+import hashlib
+import json
+import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from datetime import date
+from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from forked import ROOT, Item, import_heavy, pooled
+
+RECORD = ROOT / "tests/records/mutants.jsonl"
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class Mutant:
 
 TESTS = {
     "privacy": "test_privacy.py test_owner_side.py",
+    "conversions": "test_ledger.py",
     "losses": "test_ledger.py",
     "composition": "test_ledger.py",
     "accounting": "test_ledger.py",
@@ -53,15 +63,19 @@ TESTS = {
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
     "analyst.kernel_proposal": "test_smc_abc.py test_analyst.py",
+    "analyst.curves": "test_flows.py",
+    "analyst.gradients": "test_flows.py",
     "analyst.mcem": "test_mcem.py",
     "analyst.rnpe": "test_rnpe.py",
     "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
+    "query_values": "test_functions.py",
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
+    "analyst.local_lines": "test_input_smc.py::test_moves_by_local_lines_are_exact",
     "analyst.particle_clouds": "test_paths.py",
     "analyst.particle_filter": "test_paths.py",
     "analyst.importance_squared": "test_paths.py",
@@ -79,7 +93,7 @@ def tests_of(module: str) -> str:
 
 MUTANTS = [
     Mutant(
-        "losses",
+        "conversions",
         "np.log1p(-1 / order) - (math.log(delta)",
         "np.log1p(-1 / order) - (0.9 * math.log(delta)",
         "the Rényi conversion forgets a tenth of log δ",
@@ -735,7 +749,7 @@ MUTANTS += [
         "workers wait for a long batch of slow calls",
     ),
     Mutant(
-        "simulation",
+        "query_values",
         'if getattr(model.simulate, "failures", "raise") != "nan":',
         "if True:",
         "a query makes a number of a call that failed",
@@ -759,6 +773,12 @@ MUTANTS += [
         "if True:",
         "one value read by the scales of all",
         "test_stepped.py",
+    ),
+    Mutant(
+        "analyst.local_lines",
+        "gain = after - law_there.log_prob(z_there)",
+        "gain = after - law.log_prob(z_there)",
+        "the other end's local line is left out of the ratio",
     ),
     Mutant(
         "analyst.independence",
@@ -968,20 +988,20 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.da_mcmc",
-        "every.add(t.sum(axis=1))",
-        "every.add(t[::-1].sum(axis=1))",
+        "every.add(group.t.sum(axis=1))",
+        "every.add(group.t[::-1].sum(axis=1))",
         "each chain has the values of another",
         CONFIDENTIAL,
     ),
     Mutant(
-        "analyst.predict",
+        "analyst.chosen_values",
         "key = log_w[cut] + self.rng.gumbel(size=len(cut))",
         "key = 0 * log_w[cut] + self.rng.gumbel(size=len(cut))",
         "values are chosen without regard to the release",
         CONFIDENTIAL,
     ),
     Mutant(
-        "analyst.refine",
+        "analyst.pooling",
         "return part.values.s, start + part.values.rows, share",
         "return part.values.s, part.values.rows, share",
         "values of one pooled part go to the draws of another",
@@ -1058,62 +1078,198 @@ MUTANTS += [
         "test_planning.py",
     ),
     Mutant(
+        "analyst.curves",
+        "by_steep = by_p * xi * xi + by_d * (1 - 2 * both)",
+        "by_steep = by_p * xi * xi + by_d * (1 - both)",
+        "a wrong derivative of the splines",
+    ),
+    Mutant(
+        "analyst.gradients",
+        "by = by + (by_first @ first[0]) * (a > 0)",
+        "by = (by_first @ first[0]) * (a > 0)",
+        "the way back forgets the residual network's short cut",
+        "planning.answers",
+        "return np.stack([mean + off[there].mean(axis=0), ",
+        "return np.stack([mean, ",
+        "a network is believed although exact answers differ",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.answers",
+        "np.hypot(error, np.hypot(beside, slack))",
+        "error",
+        "an error without what the network is off by",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.candidates",
+        "        if len(told) > 1:",
+        "        if False:",
+        "days and persons on one axis of ε",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.yields",
+        "(0.0 if before is None else before)",
+        "0.0",
+        "a second release is planned as if there had been no first",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.fresh",
+        "gap / np.hypot(error, error_2)",
+        "gap / np.hypot(error, error_2) / 100",
+        "a prediction that is off looks right",
+        "test_planning.py",
+    ),
+    Mutant(
         "analyst.budgets",
         "np.hypot(self.spread, noise)",
         "self.spread",
         "a network sees the widest noise on another scale",
         "test_planning.py",
     ),
+    Mutant(
+        "analyst.budgets",
+        "self.show(release.s_dp, self.noise(release.mechanism), np.log(epsilon))",
+        "self.show(release.s_dp, self.noise(release.mechanism), np.log(self.high))",
+        "a network is asked at another ε than the release's",
+        "test_any_epsilon.py",
+    ),
+    Mutant(
+        "planning.sizes",
+        "np.full(len(s_dp), np.log(self.sizes[k]))",
+        "np.full(len(s_dp), 0.0)",
+        "a network is not told how many persons there are",
+        "test_page.py",
+    ),
+    Mutant(
+        "planning.sliders",
+        'one.observe(lambda change: handle.update(picture()), names="value")',
+        'one.observe(lambda change: picture(), names="value")',
+        "a slider moves, and the figure does not",
+        "test_page.py",
+    ),
 ]
 
 
-def run(mutant: Mutant) -> tuple[Mutant, str]:
-    "The first test that fails on a copy with this mutant; '' if none does."
-    with tempfile.TemporaryDirectory() as folder:
-        for part in ("dpsbi", "tests", "nbs/references", "pyproject.toml"):
-            source, target = ROOT / part, Path(folder, part)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                target.write_bytes(source.read_bytes())
-        path = Path(folder) / mutant.where
+def files_of(mutant: Mutant) -> list[str]:
+    "The files of tests that must see the mutant."
+    return [f"tests/{name}" for name in (mutant.tests or tests_of(mutant.module)).split()]
+
+
+def key_of(mutant: Mutant) -> str:
+    "What a row in the record holds for: the mutant, its module, and its tests."
+    digest = hashlib.sha256(repr(astuple(mutant)).encode())
+    for path in [mutant.where, *files_of(mutant)]:
+        digest.update((ROOT / path).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def name_of(mutant: Mutant) -> str:
+    return f"{mutant.module}: {mutant.why}"
+
+
+def copied(folder: Path) -> None:
+    "What the tests need, with what is compiled of it, copied to `folder`."
+    for part in ("dpsbi", "tests", "nbs/references"):
+        shutil.copytree(ROOT / part, folder / part)
+    shutil.copy2(ROOT / "pyproject.toml", folder)
+
+
+def tested(tests: list[str]) -> int:
+    "Pytest's exit status: in the present folder, up to the first failure."
+    import pytest
+
+    return pytest.main(["-x", "-p", "no:cacheprovider", *tests])
+
+
+def run(mutant: Mutant, before: str) -> str:
+    "What is to be said, in a process of its own, if a test fails on a copy; `before` goes first."
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copied(folder)
+        path = folder / mutant.where
         text = path.read_text()
         if text.count(mutant.old) != 1:
-            return (
-                mutant,
-                f"NOT A MUTANT: its text stands {text.count(mutant.old)} times in {mutant.where}",
-            )
+            times = text.count(mutant.old)
+            raise LookupError(f"its text stands {times} times in {mutant.where}")
         path.write_text(text.replace(mutant.old, mutant.new))
-        tests = [f"tests/{name}" for name in (mutant.tests or tests_of(mutant.module)).split()]
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if done.returncode > 1:
-        return (
-            mutant,
-            f"NOT A MUTANT: the tests did not run\n{done.stdout[-2000:]}{done.stderr[-1000:]}",
-        )
-    found = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", done.stdout, re.M)
-    return mutant, found.group(1) if found else ""
+        os.chdir(folder)
+        os.environ["PYTHONPATH"] = name
+        sys.path.insert(0, name)
+        files = files_of(mutant)
+        first = [f"tests/{before.partition('[')[0]}"] if before else []
+        status = tested([*first, *files])
+        if status == 4:  # that test is no more
+            status = tested(files)
+        if status > 1:
+            raise LookupError(f"the tests did not run: pytest ended with {status}")
+    return "a test failed" if status else ""
+
+
+def verdict(passed: bool, said: str) -> str:
+    "The test that failed; '' if none did; or why it was no mutant."
+    wrong = re.search(r"^LookupError: (.*)", said, re.M)
+    if wrong:
+        return f"NOT A MUTANT: {wrong.group(1)}"
+    found = re.findall(r"^(?:FAILED|ERROR) tests/(\S+)", said, re.M)
+    if passed or found:
+        return "" if passed else found[0]
+    return f"NOT A MUTANT: {said[-2000:]}"
+
+
+def recorded() -> dict[str, dict]:
+    "The last row of each mutant."
+    lines = RECORD.read_text().splitlines() if RECORD.exists() else []
+    return {row["mutant"]: row for row in map(json.loads, lines)}
+
+
+def record(rows: dict[str, dict]) -> None:
+    "All rows, in the order of the mutants; those of mutants that are no more are left out."
+    kept = [rows[name] for name in map(name_of, MUTANTS) if name in rows]
+    RECORD.parent.mkdir(exist_ok=True)
+    RECORD.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept))
+
+
+def caught_before(mutant: Mutant, rows: dict[str, dict]) -> bool:
+    "As all stands now?"
+    row = rows.get(name_of(mutant), {})
+    return bool(row.get("caught")) and row["key"] == key_of(mutant)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*", help="only modules whose name begins so")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--again", action="store_true", help="those too that were caught")
     options = parser.parse_args()
-    chosen = [
-        m for m in MUTANTS if not options.modules or m.module.startswith(tuple(options.modules))
-    ]
+    asked = tuple(options.modules) or ("",)
+    chosen = [mutant for mutant in MUTANTS if mutant.module.startswith(asked)]
+    rows = recorded()
+    due = [m for m in chosen if options.again or not caught_before(m, rows)]
     missed = 0
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for mutant, caught in pool.map(run, chosen):
-            bad = not caught or caught.startswith("NOT")
-            missed += bad
-            print(
-                f"{'MISSED ' if bad else 'caught '} {mutant.module}: {mutant.why}  [{caught}]",
-                flush=True,
-            )
-    print(f"{len(chosen) - missed} of {len(chosen)} mutants caught")
+    if due:
+        import_heavy()
+    of_name = {name_of(mutant): mutant for mutant in due}
+    items = []
+    for mutant in due:
+        before = rows.get(name_of(mutant), {}).get("caught", "")
+        items.append(Item(name_of(mutant), partial(run, mutant, before)))
+    for item, passed, seconds, said in pooled(items, options.jobs):
+        found = verdict(passed, said)
+        bad = not found or found.startswith("NOT")
+        missed += bad
+        row = {"mutant": item.name, "caught": "" if bad else found, "seconds": round(seconds, 1)}
+        rows[item.name] = row | {"date": str(date.today()), "key": key_of(of_name[item.name])}
+        record(rows)
+        print(f"{'MISSED ' if bad else 'caught '} {item.name}  [{found}]", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} mutants caught", end="")
+    print(
+        f" ({len(chosen) - len(due)} of them before, as they stand)"
+        if len(due) < len(chosen)
+        else ""
+    )
     return 1 if missed else 0
 
 

@@ -13,6 +13,7 @@ from scipy import special, stats
 
 from dpsbi.analyst import da_mcmc as da
 from dpsbi.analyst.infer import infer
+from dpsbi.analyst.record_steps import visit_records
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.posterior import Posterior
@@ -144,7 +145,7 @@ def test_a_visit_is_the_definition_record_by_record(size):
     t = latent.contributions(x)
     before = x.copy()
     log_eta = lambda s: release.mechanism.log_prob(release.s_dp, s)
-    accepted = da._visit(log_eta, latent, theta, x, t, np.random.default_rng(3), size)
+    accepted = visit_records(log_eta, latent, theta, x, t, np.random.default_rng(3), size)
     again = np.random.default_rng(3)
     new = latent.records(theta, again) if size == 1 else latent.nearby(theta, before, size, again)
     log_u = np.log(again.random((8, 5)))

@@ -3,6 +3,7 @@ nbdev's directives.
 """
 
 import importlib.util
+import inspect
 import json
 import re
 from pathlib import Path
@@ -236,3 +237,71 @@ def test_the_front_page_is_short():
     rows = [line.split("|") for line in questions.splitlines() if line.startswith("| I ")]
     assert len(rows) >= 10
     assert all(links(open_)[0].endswith(".ipynb") for _, _, open_, _ in rows)
+
+
+# ---- links into a page
+def slug(heading):
+    "A heading as a link names it: lower case, without its signs, with hyphens for spaces."
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def headings(nb):
+    texts = ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"]
+    return {slug(h) for text in texts for h in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def lost(path, nb):
+    "The links of a page into a part of a page that has no such part."
+    texts = ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"]
+    parted = [t.partition("#") for text in texts for t in links(text) if "#" in t and ":" not in t]
+    aims = [(path.parent / page if page else path, part) for page, _, part in parted]
+    return [part for page, part in aims if part not in headings(nb if page == path else read(page))]
+
+
+@every_notebook
+def test_links_lead_to_parts_that_exist(path):
+    assert not lost(path, read(path))
+
+
+def test_a_lost_part_is_seen():
+    text = "# A part, *here*\n[x](#a-part-here) [y](#no-such-part) `[z](#code)`"
+    assert lost(NBS / "x.ipynb", {"cells": [cell(text, "markdown")]}) == ["no-such-part"]
+
+
+def test_parameters_become_a_table():
+    text = """One sentence.
+
+    Parameters
+    ----------
+    a : int
+        The first, in `people`.
+    b : array (n, d), optional
+        The second.
+
+    Raises
+    ------
+    ValueError
+        For a that is none.
+    """
+    rst = conf.to_rst(inspect.cleandoc(text))
+    assert rst.startswith("One sentence.\n\n**Parameters**\n\n.. list-table::")
+    assert "   * - ``a``\n     - int\n     - The first, in \\ ``people``\\ ." in rst
+    assert "   * - ``ValueError``\n     - For a that is none." in rst
+    assert conf.entries("Posterior\n    Draws.\n    More.") == [("Posterior", "", "Draws. More.")]
+
+
+def test_public_names_have_their_page():
+    page = conf.public_names()
+    assert page.count(".. autofunction::") > 30 and page.count(".. autoclass::") > 20
+    assert "### infer\n" in page and "## The owner's side\n" in page
+
+
+def test_the_gallery_has_its_pictures():
+    text = "\n".join("".join(c["source"]) for c in read(NBS / "gallery.ipynb")["cells"])
+    wanted = re.findall(r'^picture\("([^"]+)", "([^"]+)"\)', text, re.M)
+    assert len(wanted) >= 10
+    for page, name in wanted:
+        cells = {c["id"]: c for c in read(NBS / f"{page}.ipynb")["cells"]}
+        assert name in cells, f"{page} has no cell {name} any more: choose another picture"
+        assert any("image/png" in o.get("data", {}) for o in cells[name]["outputs"])

@@ -10,7 +10,7 @@ from scipy import stats
 import dpsbi
 from dpsbi.analyst.guided import _cheapest, guided_values
 from dpsbi.analyst.guides import Guide, found_directions, owners
-from dpsbi.analyst.lines import Profiles
+from dpsbi.analyst.sites import Profiles
 from dpsbi.checks.testing import agrees
 from dpsbi.inverses import poisson
 from dpsbi.privacy import identity

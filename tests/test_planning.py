@@ -1,13 +1,29 @@
 """Planning against closed forms, and what it refuses."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from dpsbi import Budgets, Gaussian, Laplace, Model, Plan, Prior, Query, Release, plan
+from dpsbi import (
+    Budgets,
+    DiscreteGaussian,
+    Gaussian,
+    Laplace,
+    Model,
+    Plan,
+    Posterior,
+    Prior,
+    Query,
+    Release,
+    plan,
+)
 from dpsbi.analyst.budgets import Contexts
 from dpsbi.checks.testing import agrees
-from dpsbi.planning.candidates import Effort
+from dpsbi.planning.answers import by_network, corrected
+from dpsbi.planning.candidates import Design, Effort, Pool
+from dpsbi.planning.fresh import beside, obtain
 from dpsbi.planning.yields import Questions, spreads, weights_of
 from dpsbi.privacy import identity
 
@@ -82,3 +98,186 @@ def test_contexts_are_on_one_scale_at_every_budget():
         assert 0.9 < shown[:, 0].std() < 1.1  # 4,000 draws: 4 standard errors of 0.018, and grid
     with pytest.raises(ValueError, match="trained for ε"):
         contexts.at(Release([50.0], query, Laplace.calibrate(query, 200.0)))
+
+
+QUICK = dict(effort=Effort(2000, releases=50, network="never"), progress=False)
+
+
+def quick(model, candidates, epsilons=EPSILONS, seed=1, **more):
+    "A plan of few simulations."
+    return plan(
+        model, candidates, epsilons=epsilons, rng=np.random.default_rng(seed), **(QUICK | more)
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.0, np.inf, np.nan, -1.0])
+def test_an_epsilon_that_is_none_is_refused(epsilon):
+    with pytest.raises(ValueError, match="each ε"):
+        quick(MODEL, {"mean": (QUERY, Laplace)}, epsilons=(1.0, epsilon))
+
+
+@pytest.mark.parametrize("other", [dict(unit="day"), dict(neighbours="add-remove")])
+def test_what_protects_differently_is_not_compared(other):
+    about = dict(sensitivity=1 / 25, dim=1)
+    mine, theirs = Query(identity, **about), Query(identity, **about, **other)
+    with pytest.raises(ValueError, match="not the same promise"):
+        quick(MODEL, {"one": (mine, Laplace), "other": (theirs, Laplace)})
+    with pytest.raises(ValueError, match="not the same promise"):
+        quick(MODEL, {"one": (mine, Laplace)}, given=Release([0.1], theirs, Laplace(1.0)))
+
+
+def test_a_design_that_cannot_be_made_is_named_or_left_out():
+    def only_above_half(epsilon):
+        return (QUERY, Laplace.calibrate(QUERY, epsilon)) if epsilon > 0.5 else None
+
+    with pytest.raises(ValueError, match="'sharp' at ε = 0.1 cannot be made"):
+        quick(MODEL, {"sharp": (QUERY, DiscreteGaussian)})
+    with pytest.raises(ValueError, match="no design at any"):
+        quick(MODEL, {"late": only_above_half}, epsilons=(0.1,))
+    found = quick(MODEL, {"late": only_above_half, "mean": (QUERY, Laplace)})
+    assert [len(found.curve(name, "mean").T) for name in ("late", "mean")] == [1, 2]
+
+
+def test_a_mechanism_without_a_density_is_refused():
+    silent = SimpleNamespace(cost=Laplace(1.0).cost, sample=Laplace(1.0).sample)
+    with pytest.raises(ValueError, match="density"):
+        quick(MODEL, {"silent": lambda epsilon: (QUERY, silent)})
+
+
+def test_a_constant_query_leaves_the_prior():
+    constant = Query(lambda x: np.ones((len(x), 1)), sensitivity=1, dim=1)
+    found = quick(MODEL, {"constant": (constant, Laplace)})
+    _, sd, error = found.curve("constant", "mean")
+    agrees(sd, 1.0, error)
+    assert np.isnan(found.epsilon_for(sd=0.5).epsilon["constant"])
+
+
+def test_simulations_that_fail_have_no_weight():
+    def simulate(theta, rng):
+        x = rng.normal(theta, 0.2)
+        x[rng.random(len(x)) < 0.2] = np.nan
+        return x
+
+    found = quick(Model(MODEL.prior, simulate), {"mean": (QUERY, Gaussian)}, delta=DELTA)
+    _, sd, error = found.curve("mean", "mean")
+    agrees(sd, exact_sd(), error)
+    gone = Model(MODEL.prior, lambda theta, rng: np.full((len(theta), 1), np.nan))
+    with pytest.raises(ValueError, match="not finite"):
+        quick(gone, {"mean": (QUERY, Laplace)})
+
+
+def test_two_parameters_of_one_prior():
+    cov = np.array([[1.0, 0.6], [0.6, 1.0]])
+    prior = Prior(mu=stats.multivariate_normal(np.zeros(2), cov))
+    model = Model(prior, lambda theta, rng: rng.normal(theta, 0.5))
+    query = Query(identity, sensitivity=0.1, norm="l2", dim=2)
+    asked = Questions(utilities={"area": lambda p: np.sqrt(np.linalg.det(p.cov()))})
+    more = dict(delta=DELTA, questions=asked)
+    found = quick(model, {"both": (query, Gaussian)}, epsilons=(0.5,), **more)
+    scale = Gaussian.calibrate(query, 0.5, DELTA).scale
+    after = np.linalg.inv(np.linalg.inv(cov) + np.eye(2) / (0.25 + scale**2))
+    for name, variance in zip(prior.names, np.diag(after)):
+        _, sd, error = found.curve("both", name)
+        agrees(sd, variance**0.5, error)
+    _, area, error = found.curve("both", prior.names[0], "area")
+    agrees(area, np.sqrt(np.linalg.det(after)), np.hypot(error, 0.01))  # few draws: area too small
+    _, gain, error = found.curve("both", prior.names[0], "information")
+    agrees(gain, 0.5 * np.log(np.linalg.det(cov) / np.linalg.det(after)), error)
+
+
+def test_a_plan_after_a_release_has_seen_both():
+    first = Release([0.4], QUERY, Gaussian.calibrate(QUERY, 0.3, DELTA))
+    more = dict(delta=DELTA, given=first)
+    found = quick(MODEL, {"mean": (QUERY, Gaussian)}, **more)
+    noises = [Gaussian.calibrate(QUERY, e, DELTA).scale ** -2 for e in EPSILONS]
+    joint = 1 / (first.mechanism.scale**-2 + np.array(noises))
+    _, sd, error = found.curve("mean", "mean")
+    agrees(sd, (1 + 1 / (0.04 + joint)) ** -0.5, error)
+    with pytest.raises(ValueError, match="simulations agree"):
+        quick(
+            MODEL,
+            {"mean": (QUERY, Gaussian)},
+            **(more | dict(given=Release([40.0], QUERY, Laplace(0.1)))),
+        )
+    with pytest.raises(ValueError, match="either `at`"):
+        quick(MODEL, {"mean": (QUERY, Gaussian)}, at={"mean": 0.0}, **more)
+
+
+def a_pool(rng, size=2000, releases=100):
+    theta = rng.normal(size=(size, 1))
+    s = rng.normal(theta, 0.2)
+    own = np.arange(releases)
+    return Pool(theta, [s], theta[own], [s[own]], own)
+
+
+def test_a_network_that_knows_nothing_is_set_right():
+    rng, noise = np.random.default_rng(3), Gaussian.calibrate(QUERY, 1.0, DELTA)
+    pool = a_pool(rng)
+    deaf = SimpleNamespace(
+        contexts=Contexts.of(Budgets(Gaussian, 0.1, 10.0, DELTA), pool.values[0]),
+        sample=lambda n, context, rng: MODEL.prior.sample(n, rng),
+        log_prob=lambda theta, context: MODEL.prior.log_prob(theta),
+    )
+    made = noise.sample(pool.seen[0], rng)
+    about = Design("mean", 1.0, QUERY, noise), deaf, pool, made, MODEL, Questions()
+    (row,) = by_network(*about, rng, Effort(2000, releases=100))
+    assert row["checked"] == 16
+    agrees(row["sd"], exact_sd()[1], row["sd_error"])
+    (row,) = by_network(*about, rng, Effort(2000, releases=100, checked=0))
+    assert row["sd"] > 0.9 and np.isnan(row["sd_error"])
+
+
+def test_a_correction_carries_its_own_error():
+    rng = np.random.default_rng(4)
+    each, moved = rng.normal(1.0, 0.1, (100, 4)), rng.normal(0.3, 0.2, (16, 4))
+    mean, error = corrected(each, each[:16] + moved, slice(2, 3), 3)
+    assert np.allclose(mean[:3], each.mean(axis=0)[:3] + moved.mean(axis=0)[:3])
+    beside = np.hypot(moved.std(axis=0, ddof=1) / 4, each.std(axis=0, ddof=1) / 10)
+    assert np.allclose(error[:2], beside[:2]) and error[2] > beside[2] and error[3] < 0.02
+
+
+def conjugate(release, model, rng):
+    variance = 0.04 + release.mechanism.scale**2
+    draws = rng.normal(release.s_dp[0] / (1 + variance), (variance / (1 + variance)) ** 0.5, 400)
+    return Posterior(draws[:, None], None, ("mean",))
+
+
+def test_fresh_releases_tell_what_was_planned(found, tmp_path):
+    about = dict(epsilons=EPSILONS, delta=DELTA, questions=Questions(excludes={"mean": 0.0}))
+    work = MODEL, {"mean": (QUERY, Gaussian)}
+    rng = np.random.default_rng
+    kept = about | dict(checkpoint=tmp_path / "fresh.npz", releases=60, progress=False)
+
+    def killed(release, model, rng):
+        if release.mechanism.scale < 1:
+            raise KeyboardInterrupt
+        return conjugate(release, model, rng)
+
+    with pytest.raises(KeyboardInterrupt):
+        obtain(*work, rng=rng(2), answer=killed, **kept)
+    resumed = obtain(*work, rng=rng(2), answer=conjugate, **kept)
+    whole = obtain(*work, rng=rng(2), answer=conjugate, **(kept | dict(checkpoint=None)))
+    assert resumed.rows == whole.rows
+    for what in ("sd", "width", "excludes"):
+        agrees(beside(found, whole, what).z, 0.0, 1.0)
+    agrees(whole.table.sd, exact_sd(), np.maximum(whole.table.sd_error, 1e-3))
+    row = whole.rows[0]
+    far = Plan((row | dict(sd=row["sd"] + 20 * row["sd_error"], sd_error=0.0),))
+    assert np.isclose(beside(far, whole).z.iloc[0], 20.0)
+
+
+def test_a_killed_plan_goes_on_to_the_same_rows(tmp_path):
+    work = {"one": (QUERY, Laplace)}
+    kept = dict(checkpoint=tmp_path / "plan.npz")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpsbi.planning.design.by_weights", None)
+        with pytest.raises(TypeError):
+            quick(MODEL, work, **kept)
+    calls = iter(range(1))  # one is to try it out; none simulates anew
+
+    def spent(theta, rng):
+        next(calls)
+        return rng.normal(theta, 0.2)
+
+    resumed = quick(Model(MODEL.prior, spent), work, **kept)
+    assert resumed.rows == quick(MODEL, work).rows

@@ -61,6 +61,15 @@ class Budgets:
         if not 0 <= self.missing < 1:
             raise ValueError(f"missing must be a share in [0, 1), not {self.missing}")
 
+    @property
+    def sample(self) -> None:
+        "TypeError: a range is no mechanism, and nothing can be released by it."
+        raise TypeError(
+            "a range of ε is no mechanism: one of them made the release, as in "
+            "Release(s_dp, query, budgets.mechanism(query, epsilon)). "
+            "For one fit that answers at every ε: amortise(query, budgets, model)"
+        )
+
     def mechanism(self, query: Query, epsilon: float) -> Mechanism:
         "The mechanism of this ε."
         if not isinstance(self.make, type):

@@ -17,9 +17,9 @@ from scipy import special
 
 from .guides import Guide, features, found_directions
 from .independence import TRIED, doubted
-from .lines import Profiles
 from .particle_filter import check_run
 from .proposals import Rounds, draws_worth, evidence, no_weight, temper
+from .sites import Profiles
 from ..mechanisms import Release
 from ..mechanisms.parts import Parts, parts_of
 from ..model import Model, released_width

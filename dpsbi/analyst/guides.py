@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from .lines import Profiles
+from .sites import Profiles
 
 # %% ../../nbs/analyst/37_guides.ipynb #728f87c9
 CHANCE = 1e-3  # that some input is given to a value although it belongs to none

@@ -13,21 +13,12 @@ from typing import Unpack
 import numpy as np
 from scipy import stats
 
+from .clouds import Cloud, SlowJournal, Task, simulated_at
 from .consensus import ALARM, LEAST
-from dpsbi.analyst.moves import (
-    MOVES,
-    POPULATIONS,
-    Cloud,
-    SlowJournal,
-    Stage,
-    Task,
-    climb,
-    lines_of,
-    move,
-    simulated_at,
-)
+from .moves import MOVES, POPULATIONS, begun, calls, move
 from .normal_coordinates import NormalCoordinates
 from .proposals import no_weight
+from .temperatures import Stage, climb
 from ..behind import handed_over
 from ..draws import rhat
 from ..kept import Every, of_chains
@@ -54,12 +45,15 @@ def _worth(v: np.ndarray) -> np.ndarray:
 def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
     "Coordinates (P, M, L, d) of chains at power 1, the last, the share accepted, and the values."
     d, start = task.coordinates.dim, stage.moved.last
-    lines = lines_of(stage.profiles, stage.moved.tried, 1.0, d)
-    shape, cost = start.log_eta.shape, start.log_eta.size
+    lines = stage.ways(1.0, d)
+    shape, cost = start.log_eta.shape, start.log_eta.size * calls(lines)
+    if task.left >= cost:
+        lines, start = begun(task, lines, start, rng.spawn(1)[0])
+    beta = stage.length(lines)
     places, accepted, check, values = [], [], 8, Every()
     while task.left >= cost:
         deal, fill, run = rng.spawn(1)[0].spawn(3)
-        length = np.where(deal.random(shape) < SHORT[0], SHORT[1], 1.0) * stage.moved.beta
+        length = np.where(deal.random(shape) < SHORT[0], SHORT[1], 1.0) * beta
         start, _, better = move(task, lines, start, 1.0, length, run)
         start = start.filled(fill)
         places.append(start.x[..., :d])

@@ -9,6 +9,7 @@ __all__ = ['YIELDS', 'SOLE', 'TENTHS', 'FEW', 'Questions', 'weights_of', 'worth'
 # %% ../../nbs/planning/00_yields.ipynb #yl-import
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,11 @@ class Questions:
 
 # %% ../../nbs/planning/00_yields.ipynb #yl-weights
 def weights_of(
-    mechanism: object, s_dp: np.ndarray, s: np.ndarray, own: np.ndarray | None = None
+    mechanism: Any,
+    s_dp: np.ndarray,
+    s: np.ndarray,
+    own: np.ndarray | None = None,
+    before: np.ndarray | None = None,
 ) -> np.ndarray:
     """Weights (R, N) of the pool for each release; a row of zeros where none could have made it.
 
@@ -77,11 +82,14 @@ def weights_of(
         Query values of the pool; NaN where a simulation failed.
     own : array (R,), optional
         The simulation in the pool that made each release, which gets no weight.
+    before : array (N,), optional
+        Log weights that the simulations have already.
     """
     rows = max(1, 2_000_000 // s.size)  # temporaries of 16 MB
     starts = range(0, len(s_dp), rows)
     blocks = [mechanism.log_prob(s_dp[a : a + rows, None], s[None]) for a in starts]
-    log_w = np.nan_to_num(np.concatenate(blocks), nan=-np.inf)
+    log_w = np.concatenate(blocks) + (0.0 if before is None else before)
+    log_w = np.nan_to_num(log_w, nan=-np.inf)
     if own is not None:
         log_w[np.arange(len(s_dp)), own] = -np.inf
     top = log_w.max(axis=1, keepdims=True)
@@ -137,7 +145,9 @@ def normal_log_density(w: np.ndarray, z: np.ndarray, at: np.ndarray) -> np.ndarr
 TENTHS, FEW = 10, 40  # parts of the pool; releases for which each is left out in turn
 
 
-def mean_and_error(answer: Callable[[np.ndarray], np.ndarray], w: np.ndarray) -> np.ndarray:
+def mean_and_error(
+    answer: Callable[[np.ndarray], np.ndarray], w: np.ndarray, truths: float = np.inf
+) -> np.ndarray:
     """Means over releases of what is asked, and their Monte Carlo errors: an array (2, Q).
 
     Parameters
@@ -146,9 +156,11 @@ def mean_and_error(answer: Callable[[np.ndarray], np.ndarray], w: np.ndarray) ->
         From weights (R, N), for the first R releases, to values (R, Q).
     w : array (R, N)
         Weights of the pool for each release.
+    truths : float
+        How many different truths the releases are worth, where they were drawn from fewer.
     """
     whole = answer(w)
-    between = whole.std(axis=0, ddof=1) / len(w) ** 0.5
+    between = whole.std(axis=0, ddof=1) * (1 / len(w) + 1 / truths) ** 0.5
     few, part, moved = w[:FEW], np.arange(w.shape[1]) % TENTHS, []
     for k in range(TENTHS):
         less = few * (part != k)

@@ -1,0 +1,164 @@
+"""Wheel and source archive from a clean clone, installed where nothing of this tree is seen.
+
+    python tests/package.py python3.11                         with everything
+    python tests/package.py python3.13 --without torch nflows  and without these
+    python tests/package.py python3.11 --record                and keep a row of it
+
+Builds both from a clone of the last commit, looks into them, installs the wheel into a fresh
+environment, and from an empty folder imports every module, asks for the neural methods, infers, and
+runs the demonstration; then builds a wheel from the source archive and compares it with the first.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "tests/records/packages.jsonl"
+
+INSIDE = """
+import importlib, json, pkgutil, sys
+import numpy as np
+import dpsbi
+from dpsbi.simulators import counts
+
+assert sys.prefix in dpsbi.__file__, dpsbi.__file__
+absent = set(sys.argv[1:])
+loaded, refused = 0, {}
+for module in pkgutil.walk_packages(dpsbi.__path__, "dpsbi."):
+    try:
+        importlib.import_module(module.name)
+        loaded += 1
+    except ModuleNotFoundError as error:
+        assert absent and "pip install torch" in str(error), (module.name, error)
+        refused[module.name] = str(error)
+for name in ("sppe", "sple", "amortise", "rnpe"):
+    try:
+        getattr(dpsbi, name)
+        assert not absent, name
+    except ModuleNotFoundError as error:
+        assert absent and "pip install torch" in str(error), error
+release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
+model = counts.gamma_poisson(25, 1)
+found = dpsbi.infer(release, model, rng=np.random.default_rng(1), progress=False)
+assert found.exact
+print(json.dumps(dict(modules=loaded, refused=sorted(refused))))
+"""
+
+
+def ran(*words: str | Path, **more) -> str:
+    "What a command prints; its last words in an error if it fails."
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, **more)
+    if done.returncode:
+        raise RuntimeError(f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def environment(python: str, folder: Path) -> Path:
+    "The interpreter of a fresh virtual environment."
+    ran(python, "-m", "venv", folder)
+    return folder / "bin/python"
+
+
+def built(interpreter: Path, clone: Path) -> tuple[Path, Path]:
+    "Wheel and source archive of a clone."
+    ran(interpreter, "-m", "pip", "install", "-q", "build")
+    ran(interpreter, "-m", "build", "--outdir", clone / "dist", clone)
+    (wheel,) = (clone / "dist").glob("*.whl")
+    (archive,) = (clone / "dist").glob("*.tar.gz")
+    return wheel, archive
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    "Checksums of the files of a wheel, without those that describe it."
+    with zipfile.ZipFile(wheel) as file:
+        kept = [info for info in file.infolist() if ".dist-info/" not in info.filename]
+    return {info.filename: info.CRC for info in kept}
+
+
+def complete(wheel: Path, clone: Path) -> int:
+    "How many files of the package are in the wheel: all that git knows."
+    known = ran("git", "-C", clone, "ls-files", "dpsbi").splitlines()
+    missing = set(known) - set(contents(wheel))
+    if missing:
+        raise RuntimeError(f"not in the wheel: {sorted(missing)}")
+    return len(known)
+
+
+def from_archive(interpreter: Path, archive: Path, folder: Path) -> dict[str, int]:
+    "The contents of a wheel that is built from the source archive."
+    with tarfile.open(archive) as file:
+        file.extractall(folder, filter="data")
+    (tree,) = folder.iterdir()
+    ran(interpreter, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder / "wheels", tree)
+    (wheel,) = (folder / "wheels").glob("*.whl")
+    return contents(wheel)
+
+
+def installed(interpreter: Path, wheel: Path, without: list[str], first: str) -> None:
+    "The wheel with what it requires, or with all of that but `without`."
+    pip = [interpreter, "-m", "pip", "install", "-q"]
+    if first and not without:
+        ran(*pip, first)
+    if not without:
+        ran(*pip, wheel)
+        return
+    ran(*pip, "--no-deps", wheel)
+    program = "from importlib.metadata import requires; print(*requires('dpsbi'), sep='\\n')"
+    required = ran(interpreter, "-c", program).splitlines()
+    names = [name for name in required if ";" not in name and not name.startswith(tuple(without))]
+    ran(*pip, *names)
+
+
+def tried(python: str, without: list[str], first: str) -> dict:
+    "A row of what was found; an error if anything is not as it should be."
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clone, empty = folder / "clone", folder / "empty"
+        empty.mkdir()
+        ran("git", "clone", "-q", ROOT, clone)
+        commit = ran("git", "-C", clone, "rev-parse", "--short", "HEAD").strip()
+        builder = environment(python, folder / "builder")
+        wheel, archive = built(builder, clone)
+        files = complete(wheel, clone)
+        again = from_archive(builder, archive, folder / "archive")
+        if again != contents(wheel):
+            raise RuntimeError("the source archive builds another wheel")
+        user = environment(python, folder / "user")
+        installed(user, wheel, without, first)
+        plain = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+        seen = json.loads(ran(user, "-c", INSIDE, *without, cwd=empty, env=plain).splitlines()[-1])
+        said = ran(user, "-m", "dpsbi.demo", cwd=empty, env=plain | {"MPLBACKEND": "agg"})
+        version = ran(user, "-c", "import platform; print(platform.python_version())").strip()
+        sizes = dict(wheel=wheel.stat().st_size, archive=archive.stat().st_size)
+        row = dict(date=str(date.today()), commit=commit, python=version, without=without)
+        return row | dict(files=files, **sizes, **seen, demo=said.strip().splitlines()[:3])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("python", nargs="?", default=sys.executable)
+    parser.add_argument("--without", nargs="*", default=[], help="requirements to leave out")
+    parser.add_argument("--first", default="", help="to install before the rest, as torch==2.13.0")
+    parser.add_argument("--record", action="store_true", help="keep the row")
+    options = parser.parse_args()
+    if not shutil.which(options.python):
+        parser.error(f"there is no {options.python} here")
+    row = tried(options.python, options.without, options.first)
+    print(json.dumps(row, indent=1, ensure_ascii=False))
+    if options.record:
+        with RECORD.open("a") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Fast cells of every notebook and fast tests of every file, in one pool.
+
+    python tests/run_fast.py             all
+    python tests/run_fast.py ledger      those with "ledger" in their names
+    python tests/run_fast.py --record    and keep how long each took
+    python tests/run_fast.py --detail    and tell which cells and tests took a second
+
+What is heavy to import is imported once, and every notebook and file starts as a fork of that.
+Those that took longest start first, so that no processor waits at the end. `nbdev_test` and
+`pytest` by themselves run the same cells and tests.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from execnb import shell
+from forked import ROOT, Item, import_heavy, name_of, notebook_files, pooled, processor_seconds
+from nbdev.test import test_nb
+
+SECONDS = ROOT / "tests/records/seconds.json"
+
+
+def told(what: str, start: float) -> None:
+    "Prints what took long."
+    seconds = processor_seconds() - start
+    if seconds > 1:
+        print(f"DETAIL {seconds:7.1f} s  {what}", flush=True)
+
+
+class Detail:
+    "Tells pytest's slow tests by their processor seconds."
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item):
+        start = processor_seconds()
+        yield
+        told(item.nodeid, start)
+
+
+def detailed(name: str) -> None:
+    "Has nbdev's shell tell its slow cells."
+    plain = shell.CaptureShell.run
+
+    def run(self, code, *given, **more):
+        start = processor_seconds()
+        found = plain(self, code, *given, **more)
+        told(f"{name}: {code.strip().splitlines()[-1][:80]}", start)
+        return found
+
+    shell.CaptureShell.run = run
+
+
+def fast_notebook(path: Path, detail: bool) -> str:
+    "The cells that nbdev_test runs."
+    if detail:
+        detailed(path.name)
+    os.chdir(ROOT / "nbs")
+    passed, _ = test_nb(path, skip_flags=["slow"], basepath=ROOT)
+    return "" if passed else f"{path.name} failed"
+
+
+def fast_tests(path: Path, detail: bool) -> str:
+    os.chdir(ROOT)
+    status = pytest.main(
+        ["-p", "no:cacheprovider", "-s" if detail else "-q", name_of(path)],
+        plugins=[Detail()] if detail else [],
+    )
+    return "" if status == 0 else f"{path.name} failed"
+
+
+def fast_items(detail: bool = False) -> list[Item]:
+    files = sorted((ROOT / "tests").glob("test_*.py"))
+    notebooks = [(fast_notebook, path) for path in notebook_files()]
+    work = notebooks + [(fast_tests, path) for path in files]
+    return [Item(name_of(path), partial(run, path, detail)) for run, path in work]
+
+
+def fast(wanted: str, workers: int, record: bool, detail: bool) -> int:
+    "Runs all, tells what failed and what took longest; 1 if any failed."
+    before = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+    items = [item for item in fast_items(detail) if wanted in item.name]
+    items.sort(key=lambda item: -before.get(item.name, 1e3))
+    begun = time.monotonic()
+    sys.path.insert(0, str(ROOT))
+    import_heavy()
+    took, failed = {}, []
+    for item, passed, seconds, said in pooled(items, workers):
+        took[item.name] = round(seconds, 1)
+        details = re.findall(r"DETAIL (.*)", said)
+        if detail:
+            print(f"{seconds:7.1f} s  {item.name}", *details, sep="\n         ", flush=True)
+        if not passed:
+            failed.append(item.name)
+            print(f"FAILED {item.name}\n{said}", flush=True)
+    for name in sorted(took, key=took.get, reverse=True)[:15]:
+        print(f"{took[name]:7.1f} s  {name}")
+    print(f"{sum(took.values()):7.1f} s of processors, {time.monotonic() - begun:.0f} s in all")
+    print(f"{len(items) - len(failed)} of {len(items)} passed", *failed, sep="\n  ")
+    if record:
+        names = {item.name for item in fast_items()}
+        kept = {name: seconds for name, seconds in (before | took).items() if name in names}
+        SECONDS.write_text(json.dumps(dict(sorted(kept.items())), indent=0) + "\n")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("wanted", nargs="?", default="", help="part of the names")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--record", action="store_true", help="keep the processor seconds")
+    parser.add_argument("--detail", action="store_true", help="tell the slow cells and tests")
+    options = parser.parse_args()
+    return fast(options.wanted, options.workers, options.record, options.detail)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""One fit for a range of ε: what starts from it, and what refuses it."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsbi import Budgets, Laplace, Release, amortise, refine, sple, sppe
+from dpsbi.analyst.training import Training
+from dpsbi.checks.testing import agrees
+from dpsbi.simulators import counts
+
+MODEL, QUERY = counts.gamma_poisson(25, 1), counts.counting_query()
+BUDGETS = Budgets(Laplace, 0.1, 10)
+
+
+@pytest.fixture(scope="module")
+def every():
+    return amortise(
+        QUERY,
+        BUDGETS,
+        MODEL,
+        rng=np.random.default_rng(7),
+        simulations=1000,
+        training=Training(final_steps=100, members=1),
+        progress=False,
+    )
+
+
+def release_at(epsilon, value=30.0):
+    return Release([value], QUERY, Laplace.calibrate(QUERY, epsilon))
+
+
+@pytest.mark.parametrize("epsilon", (0.2, 1.0))
+def test_refine_starts_from_the_one_fit(every, epsilon):
+    release, rng = release_at(epsilon), np.random.default_rng(1)
+    rough = every.posterior(release, draws=1000, rng=rng)
+    found = refine(rough, release, MODEL, rng=rng, simulations=4000, progress=False)
+    truth = counts.exact_posterior(25, 1, release)
+    agrees(found.mean(), [truth.mean], found.mcse())
+    plain = stats.norm.isf(0.5e-6) * truth.std / found.ess**0.5
+    assert abs(found.std()[0] - truth.std) < plain
+    assert found.ess > 400  # of 4000; the counts themselves scatter
+
+
+def test_refine_asks_the_network_at_the_releases_own_epsilon(every):
+    answers = []
+    for epsilon in (0.2, 5.0):
+        release = release_at(epsilon)
+        rough = every.posterior(release, draws=2000, rng=np.random.default_rng(1))
+        answers.append(rough.std()[0])
+    assert answers[1] < 0.9 * answers[0]
+
+
+@pytest.mark.parametrize("method", (sppe, sple))
+def test_a_range_is_no_mechanism_of_a_release(method):
+    with pytest.raises(TypeError, match="amortise"):
+        method(Release([30.0], QUERY, BUDGETS), MODEL, rng=np.random.default_rng(1))

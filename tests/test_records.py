@@ -1,0 +1,193 @@
+"""The runners of notebooks and tests, the records they keep, and what the pages say of both."""
+
+import json
+import re
+import subprocess
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+import pytest
+import run_fast
+import run_slow
+from forked import ROOT, Item, name_of, notebook_files, pooled
+from mutants import MUTANTS, RECORD
+from mutants import name_of as name_of_mutant
+from slow_items import RESULTS, SLOW, cells_of, due, keep, needed, notebook_key, rows
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# ---- a pool of processes
+def test_a_pool_tells_what_fails_and_what_it_took():
+    def broken():
+        raise ValueError("nothing works")
+
+    def busy():
+        sum(range(3_000_000))
+        return ""
+
+    items = [Item("good", busy), Item("bad", lambda: "it is wrong"), Item("broken", broken)]
+    found = {item.name: (passed, said) for item, passed, _, said in pooled(items, 2)}
+    took = [seconds for _, _, seconds, _ in pooled(items[:1], 1)]
+    assert found["good"] == (True, "\n") and not found["bad"][0] and not found["broken"][0]
+    assert "it is wrong" in found["bad"][1] and "ValueError: nothing works" in found["broken"][1]
+    assert took[0] > 0.01
+
+
+def test_all_notebooks_and_all_tests_are_run():
+    names = {item.name for item in run_fast.fast_items()}
+    done = subprocess.run(
+        ["git", "ls-files", "nbs", "tests"], cwd=ROOT, capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip("no clone of the repository")
+    known = done.stdout.splitlines()
+    notebooks = {name for name in known if name.endswith(".ipynb") and "/_" not in name}
+    tests = {name for name in known if re.fullmatch(r"tests/test_\w+\.py", name)}
+    assert notebooks and tests and names >= notebooks | tests
+
+
+# ---- slow cells
+def notebook(path: Path, *sources: str) -> Path:
+    cells = [
+        dict(cell_type="code", id=f"c{i}", source=source, metadata={}, outputs=[])
+        | dict(execution_count=None)
+        for i, source in enumerate(sources)
+    ]
+    page = dict(cells=cells, metadata={}, nbformat=4, nbformat_minor=5)
+    path.write_text(json.dumps(page))
+    return path
+
+
+SOURCES = (
+    "import time\na = 1",
+    "#| slow\nb = a + 1",
+    "#| slow\nassert b == 3, b",
+    "#| slow\nwhile True:\n    try:\n        c = time.time()\n    except Exception:\n        pass",
+    "#| slow\nprint(c)",
+    "#| slow\nassert b == 2",
+)
+
+
+def test_a_row_for_each_slow_cell(tmp_path):
+    path = notebook(tmp_path / "page.ipynb", *SOURCES)
+    before = path.read_bytes()
+    cells, record = cells_of(path), tmp_path / "rows.jsonl"
+    known = {f"page.ipynb#{cell.id}": "k" for cell in cells if cell.slow}
+    run = run_slow.Run(0.3, record, "abc", known)
+    item = Item("page", lambda: run.notebook(tmp_path, "page.ipynb", cells) or "")
+    ((_, passed, _, said),) = pooled([item], 1)
+    assert passed, said
+    found = [row["result"] for row in rows(record).values()]
+    assert found == ["passed", "failed", "limit", "waits", "passed"]
+    kept = rows(record)
+    assert kept["page.ipynb#c2"]["note"] == "AssertionError: 2"
+    assert kept["page.ipynb#c3"]["seconds"] > 0 and kept["page.ipynb#c4"]["note"] == "for c3"
+    assert path.read_bytes() == before
+
+
+def test_a_wrong_fast_cell_is_told_of_all_slow_ones_after_it(tmp_path):
+    path = notebook(tmp_path / "page.ipynb", "#| slow\n1", "1 / 0", "#| slow\n2")
+    cells, record = cells_of(path), tmp_path / "rows.jsonl"
+    run = run_slow.Run(5, record, "abc", {"page.ipynb#c0": "k", "page.ipynb#c2": "k"})
+    list(pooled([Item("page", partial(run.notebook, tmp_path, "page.ipynb", cells))], 1))
+    assert [row["result"] for row in rows(record).values()] == ["passed", "error"]
+    assert "ZeroDivisionError" in rows(record)["page.ipynb#c2"]["note"]
+
+
+def test_which_slow_cells_a_slow_cell_needs(tmp_path):
+    sources = (
+        "#| slow\na = 1",
+        "#| slow\ndef f():\n    return a",
+        "#| slow\nb = 2",
+        "#| slow\nf()",
+    )
+    cells = cells_of(notebook(tmp_path / "page.ipynb", *sources))
+    assert [cell.id for cell in needed(cells, cells[3])] == ["c0", "c1"]
+
+
+def test_what_a_row_holds_for(tmp_path):
+    def key(*sources):
+        return notebook_key(cells_of(notebook(tmp_path / "page.ipynb", *sources)))
+
+    assert key("a = 1  # one") == key("a  =  1") != key("a = 2")
+    assert key("from dpsbi.weights import ess") != key("from dpsbi.posterior import Posterior")
+
+
+def test_what_is_due():
+    row = dict(key="k", result="passed", limit=20, commit="c")
+    asked = partial(due, "x", kept={"x": row})
+    assert not asked("k", 120, "d") and asked("other", 20, "c") and due("y", "k", 20, "c", {})
+    row["result"] = "failed"
+    assert asked("k", 20, "d") and not asked("k", 20, "c")
+    row["result"] = "limit"
+    assert asked("k", 120, "c") and not asked("k", 20, "d")
+
+
+def test_a_record_keeps_the_last_row_and_drops_what_is_no_more(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    for what, result in (("b", "failed"), ("a", "passed"), ("b", "passed"), ("c", "passed")):
+        keep(dict(what=what, result=result), path, dict(a="", b="", c=""))
+    assert [row["result"] for row in lines(path)] == ["passed"] * 3
+    keep(dict(what="a", result="limit"), path, dict(a="", b=""))
+    assert [(row["what"], row["result"]) for row in lines(path)] == [
+        ("a", "limit"),
+        ("b", "passed"),
+    ]
+
+
+# ---- what is kept
+def test_the_record_of_slow_runs():
+    kept = lines(SLOW)
+    assert [row["what"] for row in kept] == sorted({row["what"] for row in kept})
+    for row in kept:
+        assert set(row) == {*"what result seconds limit note date commit key".split()}
+        assert row["result"] in RESULTS and row["seconds"] >= 0 and row["limit"] > 0
+        assert date.fromisoformat(row["date"]) and re.fullmatch(r"[0-9a-f]{16}", row["key"])
+        assert re.fullmatch(r"(nbs/.*\.ipynb#\S+|tests/test_\w+\.py::\w+)", row["what"])
+        assert bool(row["note"]) or row["result"] in ("passed", "limit") or "::" in row["what"]
+
+
+def test_the_record_of_mutants_holds_no_miss():
+    names = [name_of_mutant(mutant) for mutant in MUTANTS]
+    assert len(names) == len(set(names))
+    kept = lines(RECORD)
+    assert not [row["mutant"] for row in kept if not row["caught"]]
+    assert {row["mutant"] for row in kept} <= set(names)
+
+
+# ---- what the pages say
+def figures(path: str, pattern: str) -> list[tuple[int, ...]]:
+    text = " ".join((ROOT / path).read_text().split())
+    return [tuple(map(int, found.groups())) for found in re.finditer(pattern, text)]
+
+
+def test_contributing_tells_what_the_records_hold():
+    slow = lines(SLOW)
+    passed = sum(row["result"] == "passed" for row in slow)
+    mutants = len(lines(RECORD))
+    said = figures("CONTRIBUTING.md", r"(\d+) of (\d+) slow cells and tests on record passed")
+    assert said == ([(passed, len(slow))] if slow else [])
+    said = figures("CONTRIBUTING.md", r"on record are (\d+) mutants, all caught")
+    assert said == ([(mutants,)] if mutants else [])
+
+
+@pytest.mark.parametrize(
+    "target, runs",
+    [("test", "run_fast.py"), ("test-slow", "run_slow.py"), ("mutants", "mutants.py")],
+)
+def test_make_runs_what_the_pages_say(target, runs):
+    recipe = (ROOT / "Makefile").read_text().split(f"\n{target}:")[1].split("\n\n")[0]
+    assert f"tests/{runs}" in recipe
+    assert f"make {target}" in (ROOT / "CONTRIBUTING.md").read_text()
+    assert "make test " in (ROOT / "README.md").read_text()
+
+
+def test_notebooks_are_found_as_nbdev_finds_them():
+    from nbdev.doclinks import nbglob
+
+    found = {name_of(Path(path)) for path in nbglob(ROOT / "nbs", as_path=True)}
+    assert found == set(map(name_of, notebook_files()))
