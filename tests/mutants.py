@@ -82,6 +82,7 @@ TESTS = {
     "analyst.metropolis": "test_paths.py",
     "analyst.paths": "test_paths.py",
     "simulators.seir": "test_seir.py",
+    "bench": "test_bench.py",
 }
 
 
@@ -1026,6 +1027,27 @@ MUTANTS += [
         "total += np.log(size)",
         "an evidence without its scale",
         "test_walking_counts.py",
+    ),
+    Mutant(
+        "bench.peers",
+        "prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)",
+        "prior.log_prob(prior.from_unconstrained(z))",
+        "peers are given a prior that is not the task's",
+    ),
+    Mutant(
+        "bench.peers",
+        "return self.task.release.mechanism.sample(self.confidential(z), self.rng)",
+        "return self.confidential(z)",
+        "peers are trained on values without noise",
+    ),
+    Mutant(
+        "bench.runs",
+        "(found.mean() - exact.mean(axis=0)) / exact.std(axis=0)",
+        "(found.mean() - exact.mean(axis=0)) / found.std()",
+        "a posterior too wide looks right",
+    ),
+    Mutant(
+        "bench.runs", "self.made += len(theta)", "self.made += 1", "simulations are not counted"
     ),
     Mutant(
         "planning.yields",
