@@ -76,13 +76,13 @@ FLOORS = {
     "For the analyst": ["analyst/*.ipynb"],
     "Checks": ["checks/*.ipynb"],
     "Planning": ["planning/*.ipynb"],
+    "Benchmarks": ["benchmarks.ipynb", "bench/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
     "Reading": [
         "glossary.ipynb",
         "gallery.ipynb",
         "papers.ipynb",
         "errata.ipynb",
-        "benchmarks.ipynb",
         "**/*.ipynb",
     ],  # and whatever no floor has claimed
 }
