@@ -63,10 +63,16 @@ TESTS = {
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
     "analyst.kernel_proposal": "test_smc_abc.py test_analyst.py",
+    "analyst.ghosts": "test_unknown_n.py",
+    "analyst.leaps": "test_unknown_n.py",
+    "analyst.curves": "test_flows.py",
+    "analyst.gradients": "test_flows.py",
     "analyst.mcem": "test_mcem.py",
     "analyst.rnpe": "test_rnpe.py",
     "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
+    "mechanisms.stairs": "test_stairs.py",
+    "mechanisms.joint": "test_published.py test_mechanisms.py test_matrix.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
     "query_values": "test_functions.py",
@@ -80,6 +86,7 @@ TESTS = {
     "analyst.metropolis": "test_paths.py",
     "analyst.paths": "test_paths.py",
     "simulators.seir": "test_seir.py",
+    "bench": "test_bench.py",
 }
 
 
@@ -90,6 +97,43 @@ def tests_of(module: str) -> str:
 
 MUTANTS = [
     Mutant(
+        "analyst.leaps",
+        "gain = log_eta(s_new) - log_eta(people.s) + log_q",
+        "gain = log_eta(s_new) - log_eta(people.s)",
+        "leaps without the ratio of proposals",
+    ),
+    Mutant(
+        "analyst.leaps",
+        " + z_new[:, -1] - z[:, -1]",
+        "",
+        "a leap's log number without its Jacobian",
+    ),
+    Mutant(
+        "mechanisms.stairs",
+        "return query.dim - 1 + math.ceil(farthest)",
+        "return math.ceil(farthest)",
+        "values that move by a hair are not paid for",
+    ),
+    Mutant(
+        "mechanisms.stairs",
+        "    width = FINENESS + round(FINENESS * ALLOWANCE)",
+        "    width = FINENESS",
+        "stairs drawn no wider than stated: rounding crosses one more",
+    ),
+    Mutant(
+        "mechanisms.joint",
+        "        width = max(sum(self.sizes), 2)",
+        "        width = max(query.dim or 2, 2)",
+        "rounding paid for two of many values",
+    ),
+    Mutant(
+        "analyst.ghosts",
+        "taken[:, i] = (log_u[:, i] < new - now) & (i < n)",
+        "taken[:, i] = log_u[:, i] < new - now",
+        "ghosts that count",
+    ),
+    Mutant(
+        "losses",
         "conversions",
         "np.log1p(-1 / order) - (math.log(delta)",
         "np.log1p(-1 / order) - (0.9 * math.log(delta)",
@@ -487,31 +531,31 @@ MUTANTS += [
         "no private draw, and no word",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "return found if isinstance(found, type) and issubclass(found, Mechanism) else None",
         "return found",
         "a file calls anything",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "    if _class_named(kind.__module__, kind.__qualname__) is not kind:",
         "    if False:",
         "two classes of one name",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "    if not _comes_back(state, mechanism):",
         "    if False:",
         "a mechanism comes back as another",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "called = [ours[name]] if name in ours else [",
         "called = [",
         "a class of somebody's replaces ours",
     ),
     Mutant(
-        "mechanisms.release",
+        "mechanisms.described",
         "    if len(called) != 1:",
         "    if not called:",
         "the first of several of one name",
@@ -874,7 +918,7 @@ MUTANTS += [
         "test_codebook.py",
     ),
     Mutant(
-        "mechanisms.codebook",
+        "mechanisms.agency_tables",
         'if strange and entry.get("others") != "left out":',
         "if False:",
         "a misspelt name passes for a suppressed value",
@@ -991,14 +1035,14 @@ MUTANTS += [
         CONFIDENTIAL,
     ),
     Mutant(
-        "analyst.predict",
+        "analyst.chosen_values",
         "key = log_w[cut] + self.rng.gumbel(size=len(cut))",
         "key = 0 * log_w[cut] + self.rng.gumbel(size=len(cut))",
         "values are chosen without regard to the release",
         CONFIDENTIAL,
     ),
     Mutant(
-        "analyst.refine",
+        "analyst.pooling",
         "return part.values.s, start + part.values.rows, share",
         "return part.values.s, part.values.rows, share",
         "values of one pooled part go to the draws of another",
@@ -1024,6 +1068,27 @@ MUTANTS += [
         "total += np.log(size)",
         "an evidence without its scale",
         "test_walking_counts.py",
+    ),
+    Mutant(
+        "bench.peers",
+        "prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)",
+        "prior.log_prob(prior.from_unconstrained(z))",
+        "peers are given a prior that is not the task's",
+    ),
+    Mutant(
+        "bench.peers",
+        "return self.task.release.mechanism.sample(self.confidential(z), self.rng)",
+        "return self.confidential(z)",
+        "peers are trained on values without noise",
+    ),
+    Mutant(
+        "bench.runs",
+        "(found.mean() - exact.mean(axis=0)) / exact.std(axis=0)",
+        "(found.mean() - exact.mean(axis=0)) / found.std()",
+        "a posterior too wide looks right",
+    ),
+    Mutant(
+        "bench.runs", "self.made += len(theta)", "self.made += 1", "simulations are not counted"
     ),
     Mutant(
         "planning.yields",
@@ -1054,6 +1119,16 @@ MUTANTS += [
         "test_planning.py",
     ),
     Mutant(
+        "analyst.curves",
+        "by_steep = by_p * xi * xi + by_d * (1 - 2 * both)",
+        "by_steep = by_p * xi * xi + by_d * (1 - both)",
+        "a wrong derivative of the splines",
+    ),
+    Mutant(
+        "analyst.gradients",
+        "by = by + (by_first @ first[0]) * (a > 0)",
+        "by = (by_first @ first[0]) * (a > 0)",
+        "the way back forgets the residual network's short cut",
         "planning.answers",
         "return np.stack([mean + off[there].mean(axis=0), ",
         "return np.stack([mean, ",

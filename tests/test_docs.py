@@ -98,6 +98,7 @@ def test_contents_in_reading_order(tmp_path):
         "benchmarks",
         "errata",
         "extra",
+        "bench/h",
         "analyst/30_c",
         "owner/20_d",
         "cases/e",
@@ -111,8 +112,9 @@ def test_contents_in_reading_order(tmp_path):
         ("Foundations", ["00_a", "01_b"]),
         ("For the data owner", ["owner/20_d"]),
         ("For the analyst", ["analyst/30_c"]),
+        ("Benchmarks", ["benchmarks", "bench/h"]),
         ("Case studies", ["cases/e"]),
-        ("Reading", ["errata", "benchmarks", "extra", "new/g"]),
+        ("Reading", ["errata", "extra", "new/g"]),
     ]
 
 
@@ -295,3 +297,13 @@ def test_public_names_have_their_page():
     page = conf.public_names()
     assert page.count(".. autofunction::") > 30 and page.count(".. autoclass::") > 20
     assert "### infer\n" in page and "## The owner's side\n" in page
+
+
+def test_the_gallery_has_its_pictures():
+    text = "\n".join("".join(c["source"]) for c in read(NBS / "gallery.ipynb")["cells"])
+    wanted = re.findall(r'^picture\("([^"]+)", "([^"]+)"\)', text, re.M)
+    assert len(wanted) >= 10
+    for page, name in wanted:
+        cells = {c["id"]: c for c in read(NBS / f"{page}.ipynb")["cells"]}
+        assert name in cells, f"{page} has no cell {name} any more: choose another picture"
+        assert any("image/png" in o.get("data", {}) for o in cells[name]["outputs"])
