@@ -45,8 +45,13 @@ mutants: .venv/.installed  # small wrongs, one at a time: which test sees each
 package: .venv/.installed  # wheel and source archive, from a clone, in fresh environments
 	$(BIN)/python tests/package.py $(PYTHON) --first "$(TORCH)" $(ARGS)
 
-bench: .venv/.installed
+.venv/.bench: .venv/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	@touch $@
+
+bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs that are missing
 	cd nbs && ../$(BIN)/jupyter execute --inplace benchmarks.ipynb
+	cd nbs/bench && ../../$(BIN)/jupyter execute --inplace 03_side_by_side.ipynb
 	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step

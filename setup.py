@@ -37,6 +37,7 @@ setup(
     extras_require={
         "dev": settings["dev_requirements"].split(),
         "docs": settings["docs_requirements"].split(),
+        "bench": settings["bench_requirements"].split(),
         "dask": settings["dask_requirements"].split(),
         "browser": settings["browser_requirements"].split(),
     },

@@ -201,7 +201,11 @@ def sharper(start: float) -> None:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # said below, in other words
-        _, found, naive = solve(3)
+        try:
+            _, found, naive = solve(3)
+        except ModuleNotFoundError as missing:
+            print(f"Not here: {missing}")
+            return
     print(table({found.info["engine"]: in_words(found), "naive": in_words(naive)}).to_string())
     verdict = (
         "Exact."

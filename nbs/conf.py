@@ -49,6 +49,7 @@ myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
+autodoc_typehints = "none"  # types stand in the tables of parameters
 add_module_names = False
 python_maximum_signature_line_length = 90
 toc_object_entries_show_parents = "hide"
@@ -75,13 +76,13 @@ FLOORS = {
     "For the analyst": ["analyst/*.ipynb"],
     "Checks": ["checks/*.ipynb"],
     "Planning": ["planning/*.ipynb"],
+    "Benchmarks": ["benchmarks.ipynb", "bench/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
     "Reading": [
         "glossary.ipynb",
         "gallery.ipynb",
         "papers.ipynb",
         "errata.ipynb",
-        "benchmarks.ipynb",
         "**/*.ipynb",
     ],  # and whatever no floor has claimed
 }

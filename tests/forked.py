@@ -57,7 +57,6 @@ def started(item: Item, said: Path) -> int:
         return pid
     status = 1
     try:
-        os.setpgid(0, 0)
         sys.stdout = sys.stderr = said.open("w")
         os.dup2(sys.stdout.fileno(), 1)
         os.dup2(sys.stdout.fileno(), 2)

@@ -63,6 +63,8 @@ TESTS = {
     "posterior": "test_posterior.py",
     "analyst.exact_abc": "test_analyst.py test_robustness.py",
     "analyst.kernel_proposal": "test_smc_abc.py test_analyst.py",
+    "analyst.curves": "test_flows.py",
+    "analyst.gradients": "test_flows.py",
     "analyst.mcem": "test_mcem.py",
     "analyst.rnpe": "test_rnpe.py",
     "running": "test_signatures.py",
@@ -80,6 +82,7 @@ TESTS = {
     "analyst.metropolis": "test_paths.py",
     "analyst.paths": "test_paths.py",
     "simulators.seir": "test_seir.py",
+    "bench": "test_bench.py",
 }
 
 
@@ -1026,6 +1029,27 @@ MUTANTS += [
         "test_walking_counts.py",
     ),
     Mutant(
+        "bench.peers",
+        "prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)",
+        "prior.log_prob(prior.from_unconstrained(z))",
+        "peers are given a prior that is not the task's",
+    ),
+    Mutant(
+        "bench.peers",
+        "return self.task.release.mechanism.sample(self.confidential(z), self.rng)",
+        "return self.confidential(z)",
+        "peers are trained on values without noise",
+    ),
+    Mutant(
+        "bench.runs",
+        "(found.mean() - exact.mean(axis=0)) / exact.std(axis=0)",
+        "(found.mean() - exact.mean(axis=0)) / found.std()",
+        "a posterior too wide looks right",
+    ),
+    Mutant(
+        "bench.runs", "self.made += len(theta)", "self.made += 1", "simulations are not counted"
+    ),
+    Mutant(
         "planning.yields",
         "log_w[np.arange(len(s_dp)), own] = -np.inf",
         "pass",
@@ -1054,6 +1078,16 @@ MUTANTS += [
         "test_planning.py",
     ),
     Mutant(
+        "analyst.curves",
+        "by_steep = by_p * xi * xi + by_d * (1 - 2 * both)",
+        "by_steep = by_p * xi * xi + by_d * (1 - both)",
+        "a wrong derivative of the splines",
+    ),
+    Mutant(
+        "analyst.gradients",
+        "by = by + (by_first @ first[0]) * (a > 0)",
+        "by = (by_first @ first[0]) * (a > 0)",
+        "the way back forgets the residual network's short cut",
         "planning.answers",
         "return np.stack([mean + off[there].mean(axis=0), ",
         "return np.stack([mean, ",

@@ -98,6 +98,7 @@ def test_contents_in_reading_order(tmp_path):
         "benchmarks",
         "errata",
         "extra",
+        "bench/h",
         "analyst/30_c",
         "owner/20_d",
         "cases/e",
@@ -111,8 +112,9 @@ def test_contents_in_reading_order(tmp_path):
         ("Foundations", ["00_a", "01_b"]),
         ("For the data owner", ["owner/20_d"]),
         ("For the analyst", ["analyst/30_c"]),
+        ("Benchmarks", ["benchmarks", "bench/h"]),
         ("Case studies", ["cases/e"]),
-        ("Reading", ["errata", "benchmarks", "extra", "new/g"]),
+        ("Reading", ["errata", "extra", "new/g"]),
     ]
 
 

@@ -7,6 +7,7 @@ each).
 import json
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -456,3 +457,48 @@ def test_weights_that_are_only_too_few_are_drawn_again(monkeypatch):
     monkeypatch.setattr(module, "consensus", few)
     found, _ = heard(COUNT, counts.gamma_poisson(25, 1), target_ess=500)
     assert asked == [500, 2000] and found.exact
+
+
+# ---- dear simulators, and what the analyst could say
+
+
+def test_two_thousand_calls_are_all_kept():  # false alarms: 1e-6 each
+    "The regression at ε = 10: too few for four searches, enough for one whose calls all count."
+    made = []
+    whole = lr.linear_regression(100, 2, records=False)[0]
+
+    def counted(theta, rng):
+        made.append(len(theta))
+        return whole.simulate(theta, rng)
+
+    release, model = lr.published(records=False), Model(whole.prior, counted)
+    found, said = heard(release, model, max_simulations=2000)
+    assert sum(made) == found.info["simulations"] <= 2000 and not found.exact
+    assert found.info["engine"] == "importance, every call kept" and found.ess > 60
+    line = found.info["history"][1]
+    assert line["simulations"] > 1850
+    exact = Posterior.load(Path(__file__).parent.parent / "nbs/references/regression.npz")
+    z = (found.mean() - exact.mean()) / np.hypot(found.mcse(), exact.mcse())
+    assert np.abs(z).max() < 4.9
+
+
+def test_an_easy_problem_is_exact_from_two_thousand_calls():
+    found, _ = heard(COUNT, counts.gamma_poisson(25, 1), target_ess=400, max_simulations=2000)
+    assert found.exact and found.info["history"][0]["engine"] == "look at the prior"
+
+
+def test_what_is_not_exact_says_what_the_model_could_tell():
+    found, said = heard(SHARP, Model(GAMMA, four), max_simulations=1500)
+    text = str(said[0].message)
+    names = "start and step", "StateSpace.from_functions", "independent=True"
+    assert not found.exact and all(name in text for name in names)
+    assert found.info["remedy"] in text
+    single = Release([37.4], counts.counting_query(), Laplace(1e-4))
+    one, _ = heard(single, Model(GAMMA, lambda theta, rng: rng.normal(theta)), max_simulations=1500)
+    assert not one.exact and one.info["remedy"] == ""
+
+
+def test_a_start_that_is_done_early_is_no_trouble_to_those_that_stall():
+    "An impatient search in which one start is done after a few rounds, and others go on."
+    quick, slow = (searches.Search(None, [0.1, *[p] * n], []) for p, n in ((1.0, 2), (0.2, 8)))
+    assert searches._slow([quick, slow], 8) and not searches._slow([quick, quick], 8)

@@ -6,6 +6,8 @@ import torch
 from scipy import stats
 
 from dpsbi.analyst.flows import PRESETS, ConditionalFlow, Descent, Ensemble, Shape, fit, fit_scaling
+from dpsbi.analyst.gradients import through
+from dpsbi.analyst.layers import spline_layers
 
 SMALL = Shape(layers=2, hidden=8, blocks=1, bins=4)
 
@@ -152,3 +154,24 @@ def test_where_the_first_steps_only_harm_training_goes_back_to_the_start_with_sm
         and (first > 0).all()
         and once.held_out[4] - once.held_out[0] < first[0] / 2
     )
+
+
+@pytest.mark.parametrize("dim, blocks", [(1, 1), (2, 2), (3, 1)])
+def test_gradients_by_hand_are_those_of_automatic_differentiation(dim, blocks):
+    g = torch.Generator().manual_seed(dim)
+    layers = spline_layers(dim, 3, Shape(layers=3, hidden=8, blocks=blocks, bins=4), dim)
+    for p in layers.parameters():
+        p.data += 0.3 * torch.randn(p.shape, generator=g)
+    x, u = 3 * torch.randn(50, dim, generator=g), torch.randn(50, 3, generator=g)
+    by = [torch.randn(50, dim, generator=g), torch.randn(50, generator=g)]
+    found = []
+    for f in (through, lambda layers, x, u: layers(x, u)):
+        layers.zero_grad()
+        at = x.clone().requires_grad_()
+        e, log_det = f(layers, at, u)
+        torch.autograd.backward([e, log_det], by)
+        slopes = [p.grad.clone() for p in layers.parameters()]
+        found.append([e.detach(), log_det.detach(), at.grad, *slopes])
+    assert (x.abs() > 5).any() and (x.abs() < 5).any()  # the tails too
+    for mine, theirs in zip(*found):
+        assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max()))

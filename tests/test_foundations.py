@@ -405,3 +405,16 @@ for name in ("sppe", "sple", "amortise", "rnpe"):
 def test_only_neural_methods_need_torch():
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_demonstration_says_what_it_needs(monkeypatch, capsys):
+    from dpsbi import demo
+
+    def solve(epsilon):
+        raise ModuleNotFoundError("neural methods need torch: pip install torch")
+
+    monkeypatch.setattr(demo, "solve", solve)
+    demo.sharper(0.0)
+    assert capsys.readouterr().out.endswith(
+        "Not here: neural methods need torch: pip install torch\n"
+    )

@@ -52,8 +52,8 @@ def page():
         rng=np.random.default_rng(1),
         questions=Questions(quantities={"odds": lambda theta: (theta / (1 - theta))[:, 0]}),
         target=0.1,
-        simulations=1500,
-        training=Training(final_steps=300, members=1),
+        simulations=1000,
+        training=Training(final_steps=200, members=1),
         progress=False,
     )
 
@@ -220,7 +220,7 @@ def test_browser_a_slider_moves_the_figure(lab, driver, tmp_path):
 @pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize(
-    "notebook", ("index.ipynb", "00_privacy.ipynb", "tutorials/02_your_simulator.ipynb")
+    "notebook", ("index.ipynb", "00_privacy.ipynb", "tutorials/08_which_epsilon.ipynb")
 )
 def test_browser_a_notebook_runs_from_a_fresh_kernel(lab, driver, notebook):
     cells = browser.run_all(driver, lab, notebook)

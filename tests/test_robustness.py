@@ -685,7 +685,7 @@ def test_a_failed_save_leaves_the_old_file(name, how, tmp_path, monkeypatch):
 
 def file_of(name, folder):
     "Where a checkpoint at folder/c is found."
-    return folder / ("c.importance0.npz" if name == "infer" else "c")
+    return folder / ("c.look.npz" if name == "infer" else "c")
 
 
 @cases("name", CHECKPOINTED)

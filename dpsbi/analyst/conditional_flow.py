@@ -20,6 +20,7 @@ from typing import Any, Self
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from .gradients import through
 from .layers import Shape, inverse, spline_layers
 from .scaling import Scaling, products
 from ..privacy import read_arrays, write_atomically
@@ -50,7 +51,7 @@ class Net(torch.nn.Module):
     def log_prob(self, y, u, inflate=1.0):
         "log q(x | c), (n,), for y = scaling.units(x) (n, d), u = scaling.features(c) (n, k)."
         left = y - self.intercept - _lifted(u, len(self.slope)) @ self.slope
-        e, log_det = self.splines(left @ self.inverse_factor.T, u)
+        e, log_det = through(self.splines, left @ self.inverse_factor.T, u)
         return (
             log_det
             + self.log_det

@@ -117,7 +117,7 @@ def _slow(starts, r) -> bool:
     "Whether the search would not end within its rounds, if it went on as in the last five."
     if r < TRIED:
         return False
-    now, before = least_power(starts), min(start.powers[-6] for start in starts)
+    now, before = least_power(starts), min(start.powers[-6:][0] for start in starts)
     return now < 1 and now + (now - before) / 5 * (ROUNDS - r) < 1
 
 # %% ../../nbs/analyst/33_searches.ipynb #se-explore

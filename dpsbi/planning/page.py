@@ -112,8 +112,10 @@ class Page:
         "The page at one setting, as a matplotlib Figure."
         from matplotlib.figure import Figure
 
-        fig = Figure(figsize=(9, 3.4), layout="constrained")
-        left, right = fig.subplots(1, 2)
+        fig = Figure(figsize=(9, 3.6))
+        # fixed margins: to find them anew would double the time of a slider's move
+        margins = dict(left=0.03, right=0.985, bottom=0.15, top=0.82, wspace=0.2)
+        left, right = fig.subplots(1, 2, gridspec_kw=margins)
         sd = self._posterior(left, query, n, epsilon)
         self._curve(right, query, n, epsilon)
         words = f"{query}, {n:,} persons, ε = {epsilon:.3g}: sd {sd:.3g} {self.unit}"

@@ -1,0 +1,110 @@
+"""The benchmark measures what it says: exact draws are exact, rows are kept, failures too."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsbi import Posterior
+from dpsbi.bench import peers, runs
+from dpsbi.bench.tasks import RATES, log_likelihood_of_rates, many_rates, one_rate, tasks
+from dpsbi.checks.testing import agrees
+
+FOLDER = "nbs/references"
+SMALL = one_rate(3)
+
+
+def test_the_likelihood_of_a_rate_is_a_sum_over_counts():
+    rates = np.array([2.0, 9.0])
+    found = log_likelihood_of_rates(SMALL.release, rates)
+    s = np.arange(120.0)
+    for j, value in enumerate(SMALL.release.s_dp):
+        density = np.exp(SMALL.release.mechanism.log_prob(np.array([value]), s[:, None]))
+        by_hand = [density @ stats.poisson(rate).pmf(s) for rate in rates]
+        np.testing.assert_allclose(np.exp(found[j]), by_hand, rtol=1e-10)
+
+
+@pytest.mark.parametrize("made", [lambda: one_rate(30), lambda: many_rates(20)])
+def test_exact_draws_have_the_moments_of_the_grid(made):  # false alarm: 1e-6
+    task = made()
+    draws = task.exact(np.random.default_rng(1))
+    log_p = log_likelihood_of_rates(task.release, RATES)
+    log_p = log_p.sum(axis=0)[None] if draws.shape[1] == 1 else log_p
+    log_p = log_p + stats.gamma(4, scale=2).logpdf(RATES)
+    p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
+    mean = p @ RATES / p.sum(axis=1)
+    agrees(draws.mean(axis=0), mean, draws.std(axis=0) / np.sqrt(len(draws)))
+
+
+def test_reference_draws_belong_to_their_tasks():
+    for name in ("example_4", "sir", "regression", "naive_bayes"):
+        task = tasks(FOLDER)[name]()
+        draws = task.exact(np.random.default_rng(1))
+        assert draws.shape == (4000, task.model.prior.dim)
+        assert np.isfinite(task.model.prior.log_prob(draws)).all()
+        assert np.isfinite(task.on_line(draws)).all()
+
+
+def test_the_line_has_the_density_of_what_it_draws():  # false alarm: 1e-6
+    line = peers.Line(SMALL, np.random.default_rng(1))
+    z = line.draw(20_000)[:, 0]
+    grid = np.linspace(-4, 5, 4001)
+    density = np.exp(line.log_prob(grid[:, None]))
+    width = grid[1] - grid[0]
+    assert abs(density.sum() * width - 1) < 1e-3
+    agrees(z.mean(), density @ grid * width, z.std() / np.sqrt(len(z)))
+
+
+def test_what_a_peer_sees_has_the_noise_and_what_pyabc_sees_has_not():
+    line = peers.Line(SMALL, np.random.default_rng(1))
+    z = np.full((4000, 1), np.log(9.0))
+    noisy, clean = line.privatised(z), line.confidential(z)
+    noise = stats.dlaplace(1 / 2.0).var()
+    assert abs(clean.var() / 9 - 1) < 0.1
+    assert abs(noisy.var() / (9 + noise) - 1) < 0.1
+
+
+def test_a_wrong_posterior_is_told_apart():
+    z = np.random.default_rng(1).normal(size=(4000, 1))
+    right = runs.judged(z, Posterior(np.random.default_rng(2).normal(size=(4000, 1))))
+    wide = runs.judged(z, Posterior(1 + 2 * z[::-1]))
+    assert right["mean_off"] < 0.1 and abs(right["sd_ratio"] - 1) < 0.1 and right["c2st"] < 0.54
+    assert abs(wide["mean_off"] - 1) < 0.05 and abs(wide["sd_ratio"] - 2) < 1e-6
+    assert wide["c2st"] > 0.6
+    assert np.isnan(runs.judged(z, Posterior(z[:50]))["c2st"])
+
+
+def test_simulations_are_counted_by_the_simulator():
+    row = runs.one_run(SMALL, "importance", 2000, 1)
+    assert row["simulations"] == 2000 and row["mean_off"] < 0.25
+
+
+def test_rows_are_kept_failures_too_and_nothing_is_run_twice(tmp_path, monkeypatch):
+    asked = []
+
+    def process(run, folder, limit, python):
+        asked.append(run)
+        return dict(zip(("task", "method", "budget", "seed"), run))
+
+    monkeypatch.setattr(runs, "in_process", process)
+    file = tmp_path / "rows.jsonl"
+    wanted = [("example_4", "importance", 1000, seed) for seed in (1, 2)]
+    runs.study(file, FOLDER, wanted[:1])
+    runs.study(file, FOLDER, wanted)
+    assert asked == wanted
+    assert [json.loads(line)["seed"] for line in file.read_text().splitlines()] == [1, 2]
+
+
+def test_a_run_that_fails_leaves_its_last_words(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    runs.study(file, FOLDER, [("no such task", "importance", 1000, 1)], python=sys.executable)
+    row = json.loads(file.read_text())
+    assert "no such task" in row["failed"]
+
+
+def test_a_run_that_takes_too_long_is_ended(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    runs.study(file, FOLDER, [("example_4", "importance", 1000, 1)], limit=0.1)
+    assert "0.1 s" in json.loads(file.read_text())["failed"]
