@@ -8,9 +8,10 @@ ROOMS = {
     0: """arguments files privacy leaves conversions losses composition cost accounting
         book ledger mechanisms.mechanism mechanisms.sampler mechanisms.continuous
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
-        mechanisms.truncated mechanisms.published mechanisms.randomised
-        mechanisms.smooth mechanisms.release mechanisms.joint mechanisms.parts
-        mechanisms.agency_words mechanisms.codebook mechanisms laplace_difference
+        mechanisms.stairs mechanisms.truncated mechanisms.published
+        mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
+        mechanisms.joint mechanisms.parts mechanisms.agency_words
+        mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
         weights kept chains cloud draws saved trust posterior colours densities
         intervals pictures transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
@@ -34,22 +35,22 @@ ROOMS = {
         analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
         analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
         analyst.populations analyst.smc_abc analyst.record_steps analyst.da_mcmc
-        analyst.unknown_n analyst.normal_coordinates analyst.sites analyst.sparse_lines
-        analyst.clouds analyst.lines analyst.local_lines analyst.moves
-        analyst.temperatures analyst.input_smc analyst.independence
-        analyst.hidden_states analyst.outlook analyst.particle_clouds
-        analyst.particle_filter analyst.paths analyst.estimated
+        analyst.ghosts analyst.leaps analyst.unknown_n analyst.normal_coordinates
+        analyst.sites analyst.sparse_lines analyst.clouds analyst.lines
+        analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
+        analyst.independence analyst.hidden_states analyst.outlook
+        analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
         analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines analyst.curves
         analyst.layers analyst.gradients analyst.scaling analyst.conditional_flow
         analyst.descent analyst.flows analyst.pairs analyst.focus analyst.training
-        analyst.budgets analyst.estimator analyst.sppe analyst.tilt analyst.triangular
-        analyst.walkers analyst.whole_numbers analyst.likelihood analyst.sple
-        analyst.pooling analyst.refine analyst.support analyst.denoise
-        analyst.error_models analyst.rnpe analyst.attempts analyst.frugal analyst.infer
-        analyst.count_laws analyst.count_trees analyst.noisy_counts analyst.noisy_trees
-        analyst.compare analyst.walking_counts analyst.chosen_values analyst.prediction
-        analyst.predict""",
+        analyst.budgets analyst.estimator analyst.rounds analyst.sppe analyst.tilt
+        analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
+        analyst.regions analyst.sple analyst.pooling analyst.refine analyst.support
+        analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
+        analyst.frugal analyst.infer analyst.count_laws analyst.count_trees
+        analyst.noisy_counts analyst.noisy_trees analyst.compare analyst.walking_counts
+        analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours

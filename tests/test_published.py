@@ -29,6 +29,9 @@ from dpsbi.mechanisms import (
 )
 from dpsbi.mechanisms.discrete_gaussian import log_noise_cdf, log_normaliser, squared_steps
 from dpsbi.mechanisms.published import interval_behind, log_interval
+from dpsbi.mechanisms.staircase import Staircase
+from dpsbi.mechanisms.stairs import ContinuousStaircase
+from dpsbi.mechanisms.truncated import TruncatedGeometric
 from dpsbi.privacy import identity
 
 GRID = [
@@ -38,8 +41,10 @@ GRID = [
     DiscreteGaussian(0.7),
     DiscreteGaussian(2.5, step=0.25),
     BinomialResponse(30, 4.0, 30),
+    Staircase(0.8, 4, 2),
+    TruncatedGeometric(3.0, -8, 25),
 ]
-LINE = [Laplace(3.0), Gaussian(4.0)]
+LINE = [Laplace(3.0), Gaussian(4.0), ContinuousStaircase(0.8, 3.0, 1.2)]
 
 
 def outputs(noise):
@@ -75,6 +80,19 @@ def test_what_is_published_has_the_probability_of_all_that_leads_there(
     assert np.allclose(ours, brute, atol=1e-13)
 
 
+def probability_between(noise, low, high, s):
+    "By SciPy, or stair by stair."
+    if isinstance(noise, ContinuousStaircase):
+        ends = noise.inner + noise.width * np.arange(100)
+        low, high = (np.clip(v, -ends[-1] + s, ends[-1] + s) - s for v in (low, high))
+        inside = [e for e in (*-ends, *ends) if low < e < high]
+        places = np.array([low, *sorted(inside), high])
+        middles = (places[1:] + places[:-1]) / 2
+        return float(np.exp(noise.log_prob(middles[:, None], [0.0])) @ np.diff(places))
+    law = stats.laplace(s, 3.0) if isinstance(noise, Laplace) else stats.norm(s, 4.0)
+    return law.cdf(high) - law.cdf(low)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(LINE), ends, ends, widths, thresholds, st.floats(-5, 20))
 def test_continuous_noise_too(noise, least, most, width, threshold, s):
@@ -91,8 +109,7 @@ def test_continuous_noise_too(noise, least, most, width, threshold, s):
         inside = published.publish(np.linspace(a + 1e-9, b - 1e-9, 7))
         same = np.isnan(inside) if np.isnan(values[i]) else inside == values[i]
         assert same.all()
-        law = stats.laplace(s, 3.0) if isinstance(noise, Laplace) else stats.norm(s, 4.0)
-        expected = law.cdf(high[i]) - law.cdf(low[i])
+        expected = probability_between(noise, low[i], high[i], s)
         assert math.isclose(
             np.exp(published.log_prob(values[i : i + 1], [s])), expected, abs_tol=1e-13
         )
@@ -259,6 +276,8 @@ def test_independent_charges_the_least_noise():
     assert normal.loss(Query(identity, 1, norm="l2")) == GaussianLoss(0.5)
     discrete = Independent((DiscreteGaussian(2.0), DiscreteGaussian(5.0)))
     assert discrete.loss(Query(identity, 1, norm="l2", step=1)).rho == 1 / 8
+    vague = Query(identity, 1.0)  # how many values, it does not say; rounding moves each
+    assert Independent((DiscreteLaplace(2.0),) * 5).cost(vague).epsilon == 3.0
     kinds = Independent((Laplace(2.0), DiscreteLaplace(4.0)))
     assert kinds.cost(Query(identity, 1, step=1, dim=2)).epsilon == pytest.approx(0.75)
 

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+from dpsbi.analyst import ghosts, leaps
 from dpsbi.analyst import unknown_n as un
+from dpsbi.analyst.da_mcmc import LearnedWalk
+from dpsbi.analyst.mixtures import StudentMixture
 from dpsbi.checks.testing import follows, follows_pmf
 from dpsbi.mechanisms import DiscreteLaplace, Independent, Laplace, Release
 from dpsbi.privacy import Query, identity
@@ -94,8 +97,8 @@ def test_the_compiled_visits_are_the_general_ones():
     s, steps = rng.normal(size=(6, 4)), rng.normal(size=(6, 30, 4))
     n, log_u = rng.integers(0, 31, 6), np.log(rng.random((6, 30)))
     log_eta = lambda s: -(np.abs(s - s_dp) / scales).sum(-1)
-    general = un._visit_any(log_eta, s.copy(), steps, n, log_u)
-    compiled = un._compiled()(s.copy(), steps, n, log_u, s_dp, 1 / scales)
+    general = ghosts._visit_any(log_eta, s.copy(), steps, n, log_u)
+    compiled = ghosts._compiled()(s.copy(), steps, n, log_u, s_dp, 1 / scales)
     assert np.array_equal(general, compiled)
     counted = np.arange(30) < n[:, None]
     assert 0 < general.sum() < counted.sum() and not general[~counted].any()
@@ -105,15 +108,15 @@ def test_sums_between_two_numbers_are_signed():
     t = np.random.default_rng(1).normal(size=(3, 9, 2))
     start, stop = np.array([0, 7, 4]), np.array([5, 2, 4])
     expected = [t[0, :5].sum(0), -t[1, 2:7].sum(0), np.zeros(2)]
-    assert np.allclose(un._between()(t, start, stop), expected)
+    assert np.allclose(ghosts.between()(t, start, stop), expected)
 
 
 def test_scales_of_laplace_noise():
     both = Independent((Laplace(2.0), Laplace(5.0)), (3, 1))
-    assert un._laplace_scales(both, 4).tolist() == [2, 2, 2, 5]
-    assert un._laplace_scales(Laplace(3.0), 2).tolist() == [3, 3]
+    assert ghosts.laplace_scales(both, 4).tolist() == [2, 2, 2, 5]
+    assert ghosts.laplace_scales(Laplace(3.0), 2).tolist() == [3, 3]
     mixed = Independent((Laplace(2.0), DiscreteLaplace(5.0)))
-    assert un._laplace_scales(mixed, 2) is un._laplace_scales(DiscreteLaplace(1.0), 2) is None
+    assert ghosts.laplace_scales(mixed, 2) is ghosts.laplace_scales(DiscreteLaplace(1.0), 2) is None
 
 
 class Staying(RegressionPopulation):
@@ -121,16 +124,24 @@ class Staying(RegressionPopulation):
         return np.array(x)
 
 
-def drift(latent, break_jump=False, chains=2000, sweeps=12):
+def rough_leaps(people, kind=StudentMixture):
+    "Leaps by a law as wide as the prior."
+    middle = np.append(people.theta.mean(axis=0), np.log(9))
+    spread = np.diag([*people.theta.std(axis=0), 0.6])
+    return leaps.Leaps(kind(np.ones(1), middle[None], spread[None]), 20)
+
+
+def drift(latent, break_jump=False, chains=2000, sweeps=12, kind=StudentMixture):
     "z of the mean change of parameters and number over sweeps that start from the posterior."
     rng, law = np.random.default_rng(5), stats.poisson(8)
     noise = Laplace(3.0)
-    nothing = Release(np.zeros(10), regression_sums(2, count=True), noise)
-    people, log_size = un._started(nothing, latent, law, chains, rng)
+    n, log_size = law.rvs(chains, random_state=rng), law.logpmf
+    people = ghosts.peopled(latent, latent.start(chains, rng), n, 10, rng)
     s_dp = noise.sample(people.s, rng)
     log_eta = lambda s: noise.log_prob(s_dp, s)
     wrong = (lambda n: np.where(n >= 0, 0.0, -np.inf)) if break_jump else log_size
-    walk = un.LearnedWalk(np.zeros(10), np.diag([*[0.04] * 9, 4.0]))
+    walk = LearnedWalk(np.zeros(10), np.diag([*[0.04] * 9, 4.0]))
+    rough = rough_leaps(people, kind)
 
     def seen():
         mean = (people.x * people.present()[..., None]).sum(axis=1) / np.maximum(people.n, 1)[
@@ -141,10 +152,11 @@ def drift(latent, break_jump=False, chains=2000, sweeps=12):
     before = seen()
     for _ in range(sweeps):
         people.theta = latent.update(people.theta, people.x, people.present(), rng)
-        un._visit(log_eta, people, rng)
+        ghosts.visit(log_eta, people, rng)
         for _ in range(2):
-            un._move(log_eta, log_size, people, walk, rng)
-            un._jump(log_eta, wrong, people, 5.0, rng)
+            leaps.move(log_eta, log_size, people, walk, rng)
+            rough.leap(log_eta, log_size, people, rng)
+            leaps.jump(log_eta, wrong, people, 5.0, rng)
         people.trim()
     change = seen() - before
     return np.abs(change.mean(0) / (change.std(0) / math.sqrt(chains))).max()
@@ -155,6 +167,50 @@ def test_a_sweep_leaves_the_regressions_posterior_alone():  # false alarm: 1e-6
     assert drift(RegressionPopulation(2, count=True)) < limit
     assert drift(Staying(2, count=True)) > limit
     assert drift(RegressionPopulation(2, count=True), break_jump=True) > limit
+    assert drift(RegressionPopulation(2, count=True), kind=NoRatio) > limit
+
+
+class NoRatio(StudentMixture):
+    def log_prob(self, z):
+        return np.zeros(len(z))
+
+
+def test_leaps_by_a_rough_law_have_the_exact_posterior():  # false alarm: 2e-6
+    release, rng = Release([6.3], YES, Laplace(1.0)), np.random.default_rng(4)
+    n = SIZE.rvs(4000, random_state=rng)
+    people = ghosts.peopled(Moving(), rng.beta(1, 2, (4000, 1)), n, 1, rng)
+    log_eta = lambda s: release.mechanism.log_prob(release.s_dp, s)
+    rough = rough_leaps(people)
+    made = [rough.leap(log_eta, SIZE.logpmf, people, rng).mean() for _ in range(60)]
+    assert np.mean(made) > 0.1
+    pmf, cdf = listed(release)
+    often = pmf > 1e-4
+    follows_pmf(people.n, np.flatnonzero(often), pmf[often])
+    follows(people.theta[:, 0], cdf)
+
+
+def test_leaps_are_learned_and_given_up():
+    rng = np.random.default_rng(1)
+    people = ghosts.peopled(Moving(), rng.beta(1, 2, (64, 1)), np.full(64, 8), 1, rng)
+    learner = leaps.LeapLearner()
+    learner.see(people, rng)
+    learner.seen[0] = learner.seen[0][:30]
+    learner.fit(rng)
+    assert learner.leaps is None and not learner.worth()  # too few points
+    learner.see(people, rng)
+    learner.fit(rng)
+    assert learner.leaps.reach >= 16 and not learner.worth()
+    learner.made += [0.5]
+    assert learner.worth() and not learner.worth(0.6)
+
+
+def test_a_bent_ridge_is_crossed():
+    "No number of records, and a flat prior: without leaps R-hat is 1.8 and ESS 100."
+    how = dict(draws=6_400, chains=64, warmup=160, moves=8, progress=False)
+    release = Release([26.0], YES, Laplace(1.0))
+    flat = stats.randint(1, 1001)
+    p = un.da_unknown_n(release, Moving(), flat, rng=np.random.default_rng(2), **how)
+    assert p.info["leaped"] > 0.1 and max(p.info["rhat"]) < 1.1 and p.ess > 1000
 
 
 def test_the_same_draws_for_any_executor():

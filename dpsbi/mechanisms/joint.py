@@ -129,8 +129,8 @@ class Independent(Around):
         least, own = _least_noise(noises), _each_its_query(query, len(noises))
         if isinstance(query.fn, SideBySide) or least is None:
             return composed(m.loss(q) for m, q in zip(noises, own))
-        query = replace(query, dim=max(query.dim or 2, 2))  # no curve of one value alone
-        return least.loss(query)
+        width = max(sum(self.sizes), 2)  # 2: no curve of one value alone
+        return least.loss(replace(query, dim=width))
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "The price of the loss at this δ; ValueError at δ = 0 where some noise has no ε there."
@@ -159,6 +159,8 @@ def _each_its_query(query: Query, count: int) -> tuple[Query, ...]:
 def _least_noise(noises: list[Mechanism]) -> Mechanism | None:
     "The mechanism of least scale, where all are of one kind and differ by that alone; else None."
     one = noises[0]
+    if all(m == one for m in noises):
+        return one
     if not hasattr(one, "scale"):
         return None
     alike = all(type(m) is type(one) and replace(m, scale=one.scale) == one for m in noises)

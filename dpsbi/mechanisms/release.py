@@ -7,9 +7,8 @@ __all__ = ['READERS', 'Release', 'release']
 
 # %% ../../nbs/mechanisms/07_release.ipynb #d7256951
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from ..accounting import Cost
 from ..ledger import Ledger
-from .mechanism import Mechanism, derived, kinds
+from .described import described, mechanism_of, mechanism_of_version_1
+from .mechanism import Mechanism
 from ..privacy import Query, hushed, identity, write_atomically
 
 # %% ../../nbs/mechanisms/07_release.ipynb #702549dc
@@ -66,8 +66,7 @@ class Release:
                 "mechanism must have the members of dpsbi.Mechanism, at least sample; "
                 f"{self.mechanism!r} has none, or is a class and not a mechanism"
             )
-        says_why = getattr(self.mechanism, "suppress_below", None) is not None
-        if np.isnan(s_dp).all() and not says_why:
+        if np.isnan(s_dp).all() and not _suppresses(self.mechanism):
             raise ValueError("s_dp must hold finite numbers; of NaN alone nothing was published")
         stated = self.query.dim and self.query.dim - (self.query.smoothness is not None)
         if stated not in (None, len(s_dp)):
@@ -96,7 +95,7 @@ class Release:
             version=2,
             s_dp=self.s_dp.tolist(),
             query=about,
-            mechanism=_described(self.mechanism),
+            mechanism=described(self.mechanism),
         )
         write_atomically(path, json.dumps(state, indent=1).encode())
 
@@ -128,7 +127,7 @@ class Release:
                 raise ValueError('it says no "format"; an agency\'s is "dpsbi.codebook"')
             if state["format"] != "dpsbi.Release" or state["version"] not in (1, 2):
                 raise ValueError(f"format {state['format']!r}, version {state['version']!r}")
-            read = _mechanism_of if state["version"] == 2 else _mechanism_of_version_1
+            read = mechanism_of if state["version"] == 2 else mechanism_of_version_1
             query = Query(fn or identity, **state["query"])
             return cls(state["s_dp"], query, read(state["mechanism"]))
         except Exception as error:  # whatever a hostile file provokes is refused in one way
@@ -147,96 +146,12 @@ def _reader(data: bytes) -> Callable | None:
     name = state.get("format") if isinstance(state, dict) else None
     return READERS.get(name) if isinstance(name, str) else None
 
-# %% ../../nbs/mechanisms/07_release.ipynb #259968eb
-def _class_named(module: str, name: str) -> type | None:
-    "The mechanism class that a loaded module holds under this qualified name, else None."
-    found = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, "__dict__", {}).get(part)  # as it stands: no hook of a module runs
-    return found if isinstance(found, type) and issubclass(found, Mechanism) else None
 
-# %% ../../nbs/mechanisms/07_release.ipynb #65284b60
-def _described(mechanism: Mechanism) -> dict:
-    "The mechanism as plain JSON; TypeError unless it would come back as itself."
-    kind = type(mechanism)
-    full = f"{kind.__module__}.{kind.__qualname__}"
-    if not is_dataclass(kind):
-        raise TypeError(
-            f"{full} is not a dataclass, so its settings cannot be written to a file: "
-            "put @dataclass(frozen=True) before the class"
-        )
-    if _class_named(kind.__module__, kind.__qualname__) is not kind:
-        raise TypeError(
-            f"{full} does not lead back to this class (it must derive from Mechanism, "
-            "stand at the top of its module, and not be defined a second time)"
-        )
-    values = {f.name: _plain(getattr(mechanism, f.name)) for f in fields(kind)}
-    state = dict(module=kind.__module__, name=kind.__qualname__, fields=values)
-    if not _comes_back(state, mechanism):
-        raise TypeError(
-            f"{full} would not come back from its file equal to itself: leave the "
-            "dataclass its equality, and its fields as they are given"
-        )
-    return state
-
-# %% ../../nbs/mechanisms/07_release.ipynb #83a71646
-def _plain(value: Any) -> Any:
-    "A mechanism's field for JSON: a number, a text, None, another mechanism, or a tuple of those."
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, Mechanism):
-        return dict(mechanism=_described(value))
-    if isinstance(value, tuple):
-        return dict(tuple=[_plain(part) for part in value])
-    raise TypeError(
-        "a mechanism's field can be written to a file if it is a number, a text, None, "
-        f"a mechanism, or a tuple of those, not {type(value).__name__}"
-    )
-
-# %% ../../nbs/mechanisms/07_release.ipynb #a279948a
-def _from_plain(value: Any) -> Any:
-    "What `_plain` wrote."
-    if not isinstance(value, dict):
-        return value
-    if "mechanism" in value:
-        return _mechanism_of(value["mechanism"])
-    return tuple(_from_plain(part) for part in value["tuple"])
-
-
-def _mechanism_of(state: dict) -> Mechanism:
-    "What `_described` wrote; ValueError where its module is not imported."
-    kind = _class_named(state["module"], state["name"])
-    if kind is None:
-        raise ValueError(
-            f"its mechanism is {state['name']} of the module {state['module']}: "
-            "import the module that defines it, then load again"
-        )
-    return kind(**{name: _from_plain(value) for name, value in state["fields"].items()})
-
-# %% ../../nbs/mechanisms/07_release.ipynb #a78574ad
-def _comes_back(state: dict, mechanism: Mechanism) -> bool:
-    "Whether a file of this state would give the mechanism again."
-    try:
-        return bool(_mechanism_of(json.loads(json.dumps(state))) == mechanism)
-    except Exception:
-        return False
-
-# %% ../../nbs/mechanisms/07_release.ipynb #6fd6a7a1
-def _mechanism_of_version_1(state: dict) -> Mechanism:
-    "The mechanism of an older file; ValueError unless its name leads to one."
-    values = dict(state)
-    name = values.pop("name")
-    ours = kinds()
-    called = [ours[name]] if name in ours else [k for k in derived() if k.__name__ == name]
-    if len(called) != 1:
-        found = "several have" if called else "none has"
-        raise ValueError(
-            f"its mechanism is called {name!r}, a name that {found} here: import the "
-            "module that defines it, and no other of that name, then load again"
-        )
-    return called[0](**values)
+def _suppresses(mechanism: Any) -> bool:
+    "Whether the mechanism, or one of those it is made of, publishes NaN below a threshold."
+    if getattr(mechanism, "suppress_below", None) is not None:
+        return True
+    return any(map(_suppresses, getattr(mechanism, "mechanisms", ())))
 
 # %% ../../nbs/mechanisms/07_release.ipynb #c78eb55b
 def release(
