@@ -124,7 +124,8 @@ class Effort:
         That might be, for each design and ε.
     least : float
         The effective sample size that a posterior must rest on; nineteen releases in twenty must
-        have it, or a network is asked.
+        have it, or a network is asked. The exact answers that a network is held against must have
+        it too: intervals from fifteen draws come out a tenth too short or more.
     network : str
         "where needed", "never" (weights are used whatever they are worth), or "always".
     draws : int
