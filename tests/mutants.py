@@ -1129,6 +1129,8 @@ MUTANTS += [
         "by = by + (by_first @ first[0]) * (a > 0)",
         "by = (by_first @ first[0]) * (a > 0)",
         "the way back forgets the residual network's short cut",
+    ),
+    Mutant(
         "planning.answers",
         "return np.stack([mean + off[there].mean(axis=0), ",
         "return np.stack([mean, ",
