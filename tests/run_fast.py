@@ -102,7 +102,9 @@ def fast(wanted: str, workers: int, record: bool, detail: bool) -> int:
     for name in sorted(took, key=took.get, reverse=True)[:15]:
         print(f"{took[name]:7.1f} s  {name}")
     print(f"{sum(took.values()):7.1f} s of processors, {time.monotonic() - begun:.0f} s in all")
-    print(f"{len(items) - len(failed)} of {len(items)} passed", *failed, sep="\n  ")
+    if failed:
+        print("Failed:", *failed, sep="\n  ")
+    print(f"{len(items) - len(failed)} passed, {len(failed)} failed")
     if record:
         names = {item.name for item in fast_items()}
         kept = {name: seconds for name, seconds in (before | took).items() if name in names}
