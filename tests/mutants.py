@@ -932,7 +932,7 @@ MUTANTS += [
         "test_codebook.py",
     ),
     Mutant(
-        "mechanisms.codebook",
+        "mechanisms.agency_tables",
         "folder.resolve() not in path.parents or ",
         "",
         "a codebook reads any file",
