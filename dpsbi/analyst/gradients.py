@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .curves import back, forth
+from .layers import Shape  # noqa: F401 (first: layers say what to install)
 
 # %% ../../nbs/analyst/40_gradients.ipynb #gr-torch
 import torch  # after the layers: they say what to install where it is missing
