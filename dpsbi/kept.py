@@ -85,7 +85,7 @@ def widened(s: np.ndarray, width: int) -> np.ndarray:
         raise ValueError(f"{s.shape[1]} values came beside others of {width}")
     return np.full((len(s), width), np.nan)
 
-
+# %% ../nbs/04_kept.ipynb #kept-keeper-p2
 LIMIT = 2**24  # numbers that are kept: 128 MiB
 ASIDE = 2**32 - 1  # the place of a child that no spawn comes to
 

@@ -47,7 +47,7 @@ def _alike(parts: list[np.ndarray]) -> list[np.ndarray]:
             parts[k] = np.concatenate([count, s, part[:, have + 1 :]], axis=1)
     return parts
 
-
+# %% ../../nbs/analyst/37_clouds.ipynb #cad8ce28-p2
 class SlowJournal(Journal):
     "A journal that writes its file every few seconds, as its entries are many."
 
@@ -163,7 +163,7 @@ class Cloud:
             self, x=np.where(np.isnan(self.x), rng.standard_normal(self.x.shape), self.x)
         )
 
-
+# %% ../../nbs/analyst/37_clouds.ipynb #cb391ef9-p2
 def joined(clouds: list[Cloud]) -> Cloud:
     "The particles of several clouds in each population, one cloud after the other."
     width = max(cloud.x.shape[2] for cloud in clouds)

@@ -46,7 +46,7 @@ class _Target:
         "Whether the draws carry weights."
         return self.control < 1 or self.proposal is not self.model.prior
 
-
+# %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225-p2
 def _batch(target, size, rng):
     "One batch: accepted theta, log weights less the bound, values, and how many failed."
     release, model, proposal = target.release, target.model, target.proposal
@@ -81,7 +81,7 @@ def _tasks(target, rng, first):
         if index >= first:
             yield target, size, child
 
-
+# %% ../../nbs/analyst/30_exact_abc.ipynb #385bdfb9-p2
 def _log_bound(release):
     "The log of the density's bound; ValueError where nothing can be rejected by it."
     if not hasattr(release.mechanism, "log_prob"):
@@ -211,7 +211,7 @@ def _run(target, call, saved, limit, rng):
     stream.close()
     return np.concatenate(theta), np.concatenate(log_weights), keeper, simulations, failed
 
-
+# %% ../../nbs/analyst/30_exact_abc.ipynb #4b941d36-p2
 def _hopeless(simulations, accepted, limit):
     "Whether to stop short: at the limit, by default where fewer than one in 10,000 was accepted."
     if limit is not None:

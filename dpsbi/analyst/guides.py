@@ -96,7 +96,7 @@ class Curves:
             ]
         )
 
-
+# %% ../../nbs/analyst/37_guides.ipynb #983a3d8a-p2
 def features(d: int) -> int:
     "How many coefficients a curve has with d parameters."
     return 2 * (1 + d + d * (d + 1) // 2) + 1 + d + 1
@@ -169,7 +169,7 @@ def _grid(low, high, size):
 def _at(values, index):
     return np.take_along_axis(values, index[..., None], axis=2)[..., 0]
 
-
+# %% ../../nbs/analyst/37_guides.ipynb #553296cf-p2
 @dataclass(frozen=True)
 class Guide:
     """Where the direction of each value's inputs should lie, given the parameters.
@@ -286,7 +286,7 @@ class Guide:
         log_weights = np.where(known, log_normal - log_q, 0.0)
         return u + (t - free) @ self.direction, log_weights, log_area
 
-
+# %% ../../nbs/analyst/37_guides.ipynb #553296cf-p3
 def _straight(grid, p, rng):
     "One draw (n, r) from each density p (n, r, G), straight between the places of its grid."
     total = np.cumsum((p[..., 1:] + p[..., :-1]) / 2, axis=2)

@@ -49,7 +49,7 @@ def ridge(
     errors = y - x @ J.T
     return level - J @ centre, J, errors.T @ errors / (1 - freedom / worth)
 
-
+# %% ../../nbs/analyst/37_lines.ipynb #f0ede1e3-p2
 def _principal(x, y):
     "Squared singular values of x, its right vectors (D, k), and y in the left ones (k, r)."
     n, size = x.shape

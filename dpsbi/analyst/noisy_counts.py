@@ -45,7 +45,7 @@ def _one_value(release: Release, j: int) -> Callable:
     value = release.s_dp[j : j + 1]
     return lambda k: mechanism.log_prob(value, np.asarray(k, float)[:, None])
 
-
+# %% ../../nbs/analyst/51_noisy_counts.ipynb #2473e9b4-p2
 def _where_likely(log_prob, value, least, most) -> tuple[int, np.ndarray]:
     "The first likely count, and the log likelihoods from there on until nothing is left."
     middle = int(np.clip(np.rint(value), least, most)) if np.isfinite(value) else least
@@ -279,7 +279,7 @@ def _case(flat, prior, groups) -> tuple[Case | None, float]:
     log_weight += case.log_evidence()
     return (case, log_weight) if log_weight > -math.inf else (None, log_weight)
 
-
+# %% ../../nbs/analyst/51_noisy_counts.ipynb #a72d09e9-p2
 class _LogProbabilities(dict):
     "log probabilities of priors at ranges of whole numbers, each range asked for once."
 

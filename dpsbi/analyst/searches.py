@@ -25,7 +25,7 @@ def _with_kept(what, keep, options) -> np.ndarray:
     "log η, and after it all that the keeper knows."
     return np.concatenate([simulate_kept(*what, *keep, **options), keep[0].packed()])
 
-
+# %% ../../nbs/analyst/33_searches.ipynb #7f0b6bcb-s1-p2
 @dataclass(frozen=True)
 class Budget:
     "Simulations that may be made, and a tally of those made and those that failed."

@@ -56,7 +56,7 @@ def sparse(x: np.ndarray, y: np.ndarray, weights: np.ndarray, common: int):
     variance = np.where(freedom > 0, left / (1 - freedom / worth), np.inf)
     return level - slope @ centre, slope, variance
 
-
+# %% ../../nbs/analyst/36_sparse_lines.ipynb #a357aa8b-p2
 def _partial(gram, common):
     "The variance (D,) that each column has beyond the common ones."
     if common == 0:

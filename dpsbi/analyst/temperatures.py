@@ -49,7 +49,7 @@ MOST_MOVES = 100
 RENEWED = 2.0  # mean squared jumps that a chain should make at each power
 HOPED = 0.3  # renewal of a move by local lines, before any was made
 
-
+# %% ../../nbs/analyst/37_temperatures.ipynb #8d0639f4-p2
 @dataclass(frozen=True)
 class Stage:
     "Where the tempering stands."
@@ -114,7 +114,7 @@ def _moves(stage: Stage, lines: list) -> int:
     wanted = RENEWED / max(stage.moved.renewal, 1e-9)
     return int(np.clip(math.ceil(wanted), MOVES, MOST_MOVES))
 
-
+# %% ../../nbs/analyst/37_temperatures.ipynb #c92e8360-p2
 def _warmer(task, stage, chains, rng) -> Stage | None:
     "The next power: weights, lines, resampling, and moves; None where the simulations end."
     pick, run = rng.spawn(2)

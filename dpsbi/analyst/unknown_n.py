@@ -89,7 +89,7 @@ def _group(release, latent, size, chains, sweeps, warmup, thin, moves, rng):
     _check_chains(mechanism, s_dp, people)
     return kept, rates
 
-
+# %% ../../nbs/analyst/36_unknown_n.ipynb #un-chains-p2
 def _log_eta(mechanism, s_dp, power, s):
     "log η(s_dp | s) (C,) to a power, at sums s (C, r)."
     return power * mechanism.log_prob(s_dp, s)

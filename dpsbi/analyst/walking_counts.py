@@ -189,7 +189,7 @@ def forward(
         law = filtered[t] = joint / size
     return filtered, float(total)
 
-
+# %% ../../nbs/analyst/53_walking_counts.ipynb #wk-pass-p2
 def smooth(filtered: np.ndarray, steps: np.ndarray) -> np.ndarray:
     "The law (t, g) of each day given the whole series, from what `forward` found."
     laws = filtered.copy()
@@ -258,7 +258,7 @@ def emissions(
         rows.append(seen.log_prob(v, at, most) if known else seen.log_below(at, int(most)))
     return np.array(rows)
 
-
+# %% ../../nbs/analyst/53_walking_counts.ipynb #wk-emit-p2
 def _without_bounds(values, seen, grid, log_scale, told):
     "Rows where counts have no bound: days of one scale together."
     rows = np.zeros((len(values), len(grid)))

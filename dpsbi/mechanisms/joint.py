@@ -221,7 +221,7 @@ class Columns:
             )
         return values[:, list(self.keep)]
 
-
+# %% ../../nbs/mechanisms/11_joint.ipynb #6d2c20f8-p2
 def observed(release: Release) -> Release:
     """The release less the values that were not published; itself where none is missing.
 

@@ -239,7 +239,7 @@ def vetted_staircase(mechanism: Staircase, stairs: int) -> Callable:
 
     return draw
 
-
+# %% ../../nbs/mechanisms/13_staircase.ipynb #st-draw-p2
 def _one_noise(mechanism, geometric) -> int:
     "One draw of the noise, in steps."
     top, width = 2 * mechanism.inner - 1, mechanism.width

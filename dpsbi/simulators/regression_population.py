@@ -30,7 +30,7 @@ def _products(x, clamp, count):
                     k += 1
     return out
 
-
+# %% ../../nbs/simulators/15_regression_population.ipynb #rp-numba-p2
 @njit(cache=True)
 def _carried(x, beta, mu, beta_new, mu_new, turn, spread):
     "Records (C, m, p + 1) made anew from their own deviations: (x - μ) turn + μ', and y alike."
@@ -101,7 +101,7 @@ def _wishart_factor(degrees, root, rng):
     B[:, k, k] = np.sqrt(rng.chisquare(np.asarray(degrees)[:, None] - k))
     return root @ B
 
-
+# %% ../../nbs/simulators/15_regression_population.ipynb #rp-parameters-p2
 @dataclass(frozen=True)
 class RegressionParameters:
     """Parameters of a linear regression, all of them unknown, and their prior.
