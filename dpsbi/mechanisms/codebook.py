@@ -103,6 +103,51 @@ class Documented:
         "What `noisy_counts` is told besides the release: names, totals and bounds."
         return dict(names=self.names, totals=self.totals, at_most=self.at_most)
 
+# %% ../../nbs/mechanisms/15_codebook.ipynb #cb-read
+def _read(state, folder, fn) -> tuple[tuple, dict]:
+    "Release, source and names; and what else is known."
+    only_known(state, ("format", *NEEDED, *MAY), "the codebook")
+    if state.get("format") != FORMAT:
+        raise ValueError(f'"format" must be "{FORMAT}", not {state.get("format")!r}')
+    needed(state, NEEDED, "the codebook")
+    for word in ("names", "totals", "at_most"):
+        if not isinstance(state.get(word) or [], list):
+            raise ValueError(f'"{word}" must be a list […], not {state[word]!r}')
+    names = None if state.get("names") is None else tuple(map(str, state["names"]))
+    s_dp, names = values_of(state["values"], names, folder)
+    query = _query_of(state["protects"], len(s_dp), state.get("step"))
+    mechanism = mechanism_of(state["mechanism"], query)
+    if "step" not in state:
+        query = _query_of(state["protects"], len(s_dp), _common_step(mechanism))
+    _check_possible(s_dp, mechanism, names)
+    query = Query(fn, **_about(query)) if fn else query
+    known = {word: _sums(state.get(word) or [], word) for word in ("totals", "at_most")}
+    seen = Release(s_dp, query, mechanism)
+    return (seen, str(state["source"]), names), known | dict(notes=str(state.get("notes", "")))
+
+# %% ../../nbs/mechanisms/15_codebook.ipynb #cb-state
+def _state_of(codebook) -> dict:
+    "What a codebook is as JSON."
+    query = codebook.release.query
+    if query.smoothness is not None:
+        raise ValueError("smooth sensitivity has no words in a codebook: use Release.save")
+    shown = [None if math.isnan(v) else v for v in codebook.release.s_dp.tolist()]
+    state = dict(
+        format=FORMAT,
+        source=codebook.source,
+        protects={word: getattr(query, word) for word in PROTECTS},
+        mechanism=words_of(codebook.release.mechanism),
+        values=shown,
+        step=query.step,
+    )
+    if codebook.names is not None:
+        state["names"] = list(codebook.names)
+    for word in ("totals", "at_most"):
+        sums = getattr(codebook, word).items()
+        state[word] = [dict(cells=list(cells), total=total) for cells, total in sums]
+    state["notes"] = codebook.notes
+    return state
+
 # %% ../../nbs/mechanisms/15_codebook.ipynb #cb-class
 @dataclass(frozen=True, eq=False)
 class Codebook(Documented):
@@ -146,30 +191,10 @@ class Codebook(Documented):
         path = Path(path)
         try:
             state = json.loads(path.read_bytes(), object_pairs_hook=_once)
-            return cls._of(state, path.parent, fn)
+            values, known = _read(state, path.parent, fn)
+            return cls(*values, **known)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path.name}: {error}") from error
-
-    @classmethod
-    def _of(cls, state, folder, fn):
-        only_known(state, ("format", *NEEDED, *MAY), "the codebook")
-        if state.get("format") != FORMAT:
-            raise ValueError(f'"format" must be "{FORMAT}", not {state.get("format")!r}')
-        needed(state, NEEDED, "the codebook")
-        for word in ("names", "totals", "at_most"):
-            if not isinstance(state.get(word) or [], list):
-                raise ValueError(f'"{word}" must be a list […], not {state[word]!r}')
-        names = None if state.get("names") is None else tuple(map(str, state["names"]))
-        s_dp, names = values_of(state["values"], names, folder)
-        query = _query_of(state["protects"], len(s_dp), state.get("step"))
-        mechanism = mechanism_of(state["mechanism"], query)
-        if "step" not in state:
-            query = _query_of(state["protects"], len(s_dp), _common_step(mechanism))
-        _check_possible(s_dp, mechanism, names)
-        query = Query(fn, **_about(query)) if fn else query
-        known = {word: _sums(state.get(word) or [], word) for word in ("totals", "at_most")}
-        seen = Release(s_dp, query, mechanism)
-        return cls(seen, str(state["source"]), names, **known, notes=str(state.get("notes", "")))
 
     def save(self, path: str | Path) -> None:
         """Write the JSON that `load`, and `Release.load`, read.
@@ -184,24 +209,7 @@ class Codebook(Documented):
         ValueError
             For a mechanism that has no words; `Release.save` keeps such a release.
         """
-        query = self.release.query
-        if query.smoothness is not None:
-            raise ValueError("smooth sensitivity has no words in a codebook: use Release.save")
-        shown = [None if math.isnan(v) else v for v in self.release.s_dp.tolist()]
-        state = dict(
-            format=FORMAT,
-            source=self.source,
-            protects={word: getattr(query, word) for word in PROTECTS},
-            mechanism=words_of(self.release.mechanism),
-            values=shown,
-            step=query.step,
-        )
-        if self.names is not None:
-            state["names"] = list(self.names)
-        for word in ("totals", "at_most"):
-            sums = getattr(self, word).items()
-            state[word] = [dict(cells=list(cells), total=total) for cells, total in sums]
-        state["notes"] = self.notes
+        state = _state_of(self)
         write_atomically(path, json.dumps(state, indent=1, ensure_ascii=False).encode())
 
 # %% ../../nbs/mechanisms/15_codebook.ipynb #cb-small
