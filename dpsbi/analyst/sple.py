@@ -14,6 +14,7 @@ from typing import Unpack
 import numpy as np
 from scipy import optimize, special
 
+# %% ../../nbs/analyst/46_sple.ipynb #7d605c13-own
 from .estimator import NeuralPosterior, check_fit, check_share, usable
 from .flows import on_one_thread
 from dpsbi.analyst.likelihood import (
