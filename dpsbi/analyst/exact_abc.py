@@ -225,29 +225,34 @@ def _skip(iterator, count):
         next(iterator)
     return iterator
 
-# %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e
-def _posterior(target, theta, log_weights, keeper, simulations, failed):
-    "The accepted draws as a Posterior, with what is to be said of the run."
-    draws, prior = target.draws, target.model.prior
-    if len(theta) == 0:
+# %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e-s
+def _say_of(accepted, draws, simulations, failed) -> None:
+    "Refuses a run without draws; warns of too few, and of failed simulations."
+    if accepted == 0:
         not_finite = f"; {failed:,} simulations were not finite" if failed else ""
         raise ValueError(
             f"none of {simulations:,} simulations was accepted: the model can hardly have produced "
             "this release. Check the prior and the query, or use importance(), which adapts its "
             f"proposal{not_finite}"
         )
-    if len(theta) < draws:
+    if accepted < draws:
         warnings.warn(
-            f"only {len(theta):,} of {draws:,} draws were accepted within {simulations:,} "
+            f"only {accepted:,} of {draws:,} draws were accepted within {simulations:,} "
             "simulations; they are exact, but fewer",
-            stacklevel=3,
+            stacklevel=4,
         )
     if failed > 0.01 * simulations:
         warnings.warn(
             f"{failed:,} of {simulations:,} simulations were not finite; they count as data that "
             "cannot have been released",
-            stacklevel=3,
+            stacklevel=4,
         )
+
+# %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e
+def _posterior(target, theta, log_weights, keeper, simulations, failed):
+    "The accepted draws as a Posterior, with what is to be said of the run."
+    draws, prior = target.draws, target.model.prior
+    _say_of(len(theta), draws, simulations, failed)
     mean_weight = np.exp(log_weights).sum() / simulations
     info = dict(
         method="exact ABC",
