@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Self
 
 from .composition import composed
 from .losses import ApproximateLoss, Loss, PureLoss
@@ -53,7 +54,7 @@ class Price:
             object.__setattr__(self, "loss", _point(self.epsilon, self.delta))
 
     @classmethod
-    def of(cls, loss: Loss, delta: float = 0.0) -> "Cost":
+    def of(cls, loss: Loss, delta: float = 0.0) -> Self:
         "The cost of a release whose loss is known, stated at this δ; epsilon is inf where it must."
         return cls(loss.epsilon(delta), delta, loss)
 

@@ -91,7 +91,7 @@ def truncated(
     if mass < 10 / draws:
         raise ValueError(
             "the truncated prior holds less than one in 2,000 of the prior's draws, "
-            "so drawing from it by rejection does not pay: use correction='weights'"
+            "so drawing from it by rejection does not pay: use Training(correction='weights')"
         )
     return Proposal(prior, flow, np.asarray(s_dp), 1.0, floor, math.log(mass))
 
