@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .count_laws import NEGLIGIBLE, CountLaw
+from .count_laws import NEGLIGIBLE, CountLaw, values_at
 
 # %% ../../nbs/analyst/50_count_trees.ipynb #tr-w
 class Weights(NamedTuple):
@@ -26,9 +26,7 @@ class Weights(NamedTuple):
 
     def at(self, k: np.ndarray) -> np.ndarray:
         "The weights of whole numbers k (...)."
-        place = np.asarray(k) - self.first
-        inside = (place >= 0) & (place < len(self.p))
-        return np.where(inside, self.p[np.clip(place, 0, len(self.p) - 1)], 0.0)
+        return values_at(self.p, np.asarray(k) - self.first)
 
     @property
     def values(self) -> np.ndarray:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .sites import Sites
-from .sparse_lines import apart, solved_apart, sparse
+from .sparse_lines import apart, centred, solved_apart, sparse
 
 # %% ../../nbs/analyst/37_lines.ipynb #f0ede1e3
 PENALTIES = np.geomspace(1e-6, 10, 22)
@@ -38,10 +38,7 @@ def ridge(
     E : array (r, r)
         The errors' covariance, each degree of freedom counted.
     """
-    w = weights / weights.sum()
-    centre, level, worth = w @ x, w @ y, 1 / (w @ w)
-    root = np.sqrt(w)[:, None]
-    x, y = root * (x - centre), root * (y - level)
+    x, y, centre, level, worth = centred(x, y, weights)
     values, right, scores = _principal(x, y)
     penalty, freedom = _penalty(values, scores, (y**2).sum(axis=0), worth)
     shrunk = np.sqrt(values) / (values + penalty)

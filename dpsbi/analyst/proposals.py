@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['temper', 'round_shares', 'Several', 'Weighted', 'Rounds', 'NoWeight', 'check_rounds', 'memory_needed', 'memory_there',
-           'check_memory', 'no_weight']
+           'check_memory', 'no_weight', 'warn_of_failures']
 
 # %% ../../nbs/analyst/31_proposals.ipynb #9925ca33
 import math
@@ -28,6 +28,7 @@ from ..mechanisms import Release
 from ..prior import Prior
 from ..privacy import whole_number
 from ..received import check_release, off_grid
+from ..running import warn
 
 # %% ../../nbs/analyst/31_proposals.ipynb #498fd981
 from .mixtures import DEGREES, StudentMixture  # noqa: F401
@@ -270,3 +271,12 @@ def no_weight(release: Release, n: int) -> NoWeight:
         or "the prior excludes the data, the simulator fails, or the query is not the released one"
     )
     return NoWeight(f"none of {n:,} simulations could have been released as s_dp: {reason}")
+
+# %% ../../nbs/analyst/31_proposals.ipynb #warn-failures
+def warn_of_failures(failed: int, made: int) -> None:
+    "Says so where more than one in a hundred simulations were of no use."
+    if failed > 0.01 * made:
+        warn(
+            f"{failed:,} of {made:,} simulations were not finite, or could not have been released "
+            "at all; they have weight zero"
+        )

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from ..laplace_difference import LaplaceDifference
-from .noise import NOISES
+from .noise import NOISES, check_fits
 from ..privacy import positive, whole_number
 
 # %% ../../nbs/owner/21_comparison.ipynb #7f8a45e8
@@ -34,11 +34,7 @@ def one_sided(z: np.ndarray, b_threshold: float, b_query: float) -> np.ndarray:
 # %% ../../nbs/owner/21_comparison.ipynb #906ccf3c
 def _check_scales(run: "Comparisons") -> None:
     "ValueError for scales that the grid cannot hold; a warning for a run that would hang."
-    if max(run.b_threshold, run.b_query) > 2**33 * run.sensitivity:
-        raise ValueError(
-            "scales above 2^33 sensitivities do not fit the noise grid, and leave "
-            "nothing to see; raise epsilon"
-        )
+    check_fits(max(run.b_threshold, run.b_query), run.sensitivity)
     if run.resample and run.b_threshold >= run.b_query:
         warnings.warn(
             "with resample and b_threshold >= b_query a run hangs: low thresholds "

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from ..accounting import Cost
 from ..losses import ZCDPLoss, loosened
-from .noise import noise_steps, on_grid
+from .noise import as_distances, check_fits, noise_steps, on_grid
 from .price import cheaper, solve_scale
 from ..privacy import positive, whole_number
 
@@ -36,11 +36,7 @@ class Choice:
         object.__setattr__(self, "count", whole_number("count", self.count, most=None))
         if self.noise not in ("exponential", "gumbel"):
             raise ValueError(f"noise must be 'exponential' or 'gumbel', not {self.noise!r}")
-        if self.scale > 2**33 * self.sensitivity:
-            raise ValueError(
-                "scales above 2^33 sensitivities do not fit the noise grid, and leave "
-                "nothing to see; raise epsilon"
-            )
+        check_fits(self.scale, self.sensitivity)
 
     def cost(self, delta: float = 0.0) -> Cost:
         "What the choice costs, with its loss: 2cΔ/b; Gumbel noise at delta > 0 by zCDP, if less."
@@ -78,9 +74,7 @@ class Choosing(Choice):
         ValueError
             For fewer than `count` distances.
         """
-        distances = np.asarray(distances, float)
-        if distances.ndim != 1:
-            raise ValueError(f"distances must have shape (T,), not {distances.shape}")
+        distances = as_distances(distances)
         if distances.size < self.count:
             raise ValueError(
                 f"there are {distances.size} distances, fewer than the {self.count} to choose"

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from ..accounting import Cost, Proof
 from ..losses import loosened
-from .noise import LINE, noise_steps, on_grid
+from .noise import LINE, as_distances, noise_steps, on_grid
 from .price import Priced, cheaper, log_patterns, solve_scale  # noqa: F401
 from ..privacy import positive, whole_number
 
@@ -140,9 +140,7 @@ class Comparing(Calibrated):
 
     def _gaps(self, distances, threshold: float) -> np.ndarray:
         "Distances (T,) less the corrected threshold, in grid steps; ValueError for another shape."
-        distances = np.asarray(distances, float)
-        if distances.ndim != 1:
-            raise ValueError(f"distances must have shape (T,), not {distances.shape}")
+        distances = as_distances(distances)
         if math.isnan(threshold):
             raise ValueError("the threshold must be a number, not NaN")
         line = on_grid(threshold + self.offset, self.sensitivity, LINE)
