@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .normal_coordinates import NormalCoordinates
+from .starts import Start
 from ..behind import all_values
 from ..kept import widened
 from ..mechanisms import Release
@@ -92,6 +93,8 @@ class Task:
         Of the progress.
     tally : dict
         made and failed.
+    start : Start, optional
+        Where the tempering begins; None: at the prior.
     """
 
     release: Release
@@ -103,6 +106,7 @@ class Task:
     journal: SlowJournal
     bar: Any
     tally: dict
+    start: Start | None = None
 
     @property
     def left(self) -> int:
@@ -176,5 +180,8 @@ def simulated_at(task: Task, x: np.ndarray, rng) -> Cloud:
     shape = x.shape[:2]
     flat = x.reshape(-1, x.shape[2])
     s, log_eta, whole = task.simulate(flat, rng)
-    rho = task.coordinates.log_ratio(flat[:, : task.coordinates.dim])
+    v = flat[:, : task.coordinates.dim]
+    rho = task.coordinates.log_ratio(v)
+    if task.start is not None:
+        log_eta, rho = task.start.bridged(v, log_eta, rho)
     return Cloud(*(part.reshape(*shape, *part.shape[1:]) for part in (whole, s, log_eta, rho)))
