@@ -9,6 +9,7 @@ computed by the processor's own kernels, so that results can be compared bit for
 """
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from unittest import mock
 
@@ -177,11 +178,11 @@ def test_a_loss_that_leaves_a_tensor_behind_is_noticed(device):
 
 # a step is slow here, each operation in Python: few of them, in a small flow, meet every operation
 SMALL = Shape(layers=2, blocks=1, hidden=8, bins=4)
-LITTLE = dict(
-    training=Training(steps=3, final_steps=5, members=1, batch=32, flow=SMALL), progress=False
-)
+FEW_STEPS = Training(steps=3, final_steps=5, members=1, batch=32, flow=SMALL)
+LITTLE = dict(training=FEW_STEPS, progress=False)
+CORRECTED = dict(rounds=2, simulations=200, draws=50, progress=False)
 METHODS = {
-    f"sppe, {how}": partial(sppe, rounds=2, simulations=200, draws=50, correction=how, **LITTLE)
+    f"sppe, {how}": partial(sppe, training=replace(FEW_STEPS, correction=how), **CORRECTED)
     for how in ("weights", "atomic", "truncated")
 }
 METHODS |= {
