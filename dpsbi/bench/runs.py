@@ -164,10 +164,10 @@ def memory() -> float:
 VERSIONS = ("numpy", "torch", "sbi", "pyabc")
 
 
-def versions() -> dict[str, str]:
-    "Of the libraries that matter, those that are installed."
+def versions(names: Sequence[str] = VERSIONS) -> dict[str, str]:
+    "Of these libraries, those that are installed."
     found = {}
-    for name in VERSIONS:
+    for name in names:
         try:
             found[name] = version(name)
         except ModuleNotFoundError:
