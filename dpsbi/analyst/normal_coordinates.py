@@ -140,7 +140,7 @@ class NormalCoordinates:
             rho = sum(part.log_ratio(piece) for part, piece in self._pieces(v))
         return np.where(np.isnan(rho), -np.inf, rho)
 
-
+# %% ../../nbs/analyst/36_normal_coordinates.ipynb #7d173eb8-p2
 def _continuous(prior):
     "The prior; ValueError where it draws whole numbers only in some column."
     theta = prior.sample(64, np.random.default_rng(0))
