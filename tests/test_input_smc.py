@@ -396,6 +396,7 @@ def test_a_step_of_many_values_is_that_of_the_full_matrix():
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_forty_counts():
     release, model = counts(40)
     found = run(release, model, limit=60_000)

@@ -114,7 +114,7 @@ def type_checker(tmp_path_factory):
     api = pytest.importorskip("mypy.api")
     misspelt = tmp_path_factory.mktemp("types") / "misspelt.py"
     misspelt.write_text(MISSPELT)
-    options = ["--follow-imports=silent", "--ignore-missing-imports", "--no-error-summary"]
+    options = ["--no-error-summary", f"--config-file={HERE.parent / 'pyproject.toml'}"]
     files = [HERE / "typed_calls.py", misspelt, *TYPED]
     said, problems, _ = api.run([*options, *map(str, files)])
     assert not problems
