@@ -483,6 +483,21 @@ def test_halves_may_hold_different_numbers_of_directions():
             np.testing.assert_array_equal(a, b)
 
 
+def test_a_simulator_that_runs_wild_leaves_no_line():
+    rng, tame = np.random.default_rng(1), lambda x: x[:, :2] + x[:, 1:]
+    release, x = Release([2.0, 1.0], query(2), Laplace(0.3)), rng.standard_normal((500, 3))
+    s = tame(x)
+    log_eta = release.mechanism.log_prob(release.s_dp, s)
+    line = Line.fit(x, s, np.ones(500), Sites.fit(Profiles.of(release, s, log_eta), 1.0))
+    line = LocalLine.of(line).with_error(np.full(2, 0.1))
+    wild = lambda x: np.where(x[:, 1:2] > 0, 1e10 * (x[:, :1] + 0.3 * x[:, 2:]), tame(x))
+    lines = bent(line, x, wild)
+    lost = (lines.slope == 0).all(axis=(1, 2))
+    assert 0 < lost.sum() < 500 and len(line.steps) == 2
+    new, gain, there = step(line, x, lines, np.full(500, 0.8), wild, rng)
+    assert np.isfinite(new).all() and not np.isnan(gain).any() and np.isfinite(there.slope).all()
+
+
 def kept_by_local_lines(release, moves, rng, ratio=True):
     "Particles that begin as exact draws (for given inputs x₁, x₂ and a release), after moves."
     others = rng.standard_normal((2000, 3))
