@@ -73,7 +73,7 @@ class Shown(Trusted):
         return title + self.summary()._repr_html_()
 
 # %% ../nbs/05_posterior.ipynb #post-values
-_ABOUT_VALUES = ("method", "engine", "exact", "reason", "chains", "rhat")
+_ABOUT_VALUES = ("method", "engine", "exact", "reason", "chains", "families", "rhat")
 
 
 def _no_values(posterior: Draws) -> str:
