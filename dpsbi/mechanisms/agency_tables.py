@@ -48,7 +48,7 @@ def _read_table(entry, folder):
     text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
     return list(csv.DictReader(io.StringIO(text), restval=""))
 
-
+# %% ../../nbs/mechanisms/14_agency_tables.ipynb #cb-cell-p2
 def _picked_rows(entry, folder):
     "The rows of a codebook's table that `where` picks."
     try:
@@ -81,7 +81,7 @@ def _from_table(entry, names, folder):
         return values, names
     return _by_key(entry, [row[entry["key"]] for row in rows], values, names)
 
-
+# %% ../../nbs/mechanisms/14_agency_tables.ipynb #cb-csv-p2
 def _by_key(entry, found, values, names):
     "Values in the order of the names; NaN for a name without a row."
     at = dict(zip(found, values))
