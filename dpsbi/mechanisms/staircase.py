@@ -27,7 +27,7 @@ def stairs_crossed(steps: int, values: int, width: int) -> int:
     moved = min(steps, values)
     return moved + (steps - moved) // width
 
-# %% ../../nbs/mechanisms/13_staircase.ipynb #st-stairs
+# %% ../../nbs/mechanisms/13_staircase.ipynb #5473f2df
 @dataclass(frozen=True)
 class Stairs(Mechanism):
     """What stairs on a grid and stairs of density share.
