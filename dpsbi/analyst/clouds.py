@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .normal_coordinates import NormalCoordinates
+from .starts import Start
 from ..behind import all_values
 from ..kept import widened
 from ..mechanisms import Release
@@ -84,6 +85,7 @@ class Allowed:
     journal: SlowJournal
     bar: Any
     tally: dict
+    start: Start | None = None
 
     @property
     def left(self) -> int:
@@ -112,6 +114,8 @@ class Task(Allowed):
         Of the progress.
     tally : dict
         made and failed.
+    start : Start, optional
+        Where the tempering begins; None: at the prior.
     """
 
     def simulate(self, x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -181,5 +185,8 @@ def simulated_at(task: Task, x: np.ndarray, rng) -> Cloud:
     shape = x.shape[:2]
     flat = x.reshape(-1, x.shape[2])
     s, log_eta, whole = task.simulate(flat, rng)
-    rho = task.coordinates.log_ratio(flat[:, : task.coordinates.dim])
+    v = flat[:, : task.coordinates.dim]
+    rho = task.coordinates.log_ratio(v)
+    if task.start is not None:
+        log_eta, rho = task.start.bridged(v, log_eta, rho)
     return Cloud(*(part.reshape(*shape, *part.shape[1:]) for part in (whole, s, log_eta, rho)))

@@ -16,6 +16,7 @@ from .clouds import Cloud, Task
 from .moves import MOVES, POPULATIONS, Moved, block, calls, lines_of, local
 from .proposals import temper
 from .sites import Profiles
+from .starts import Start, begun_at
 from ..model import released_width
 from ..weights import systematic
 
@@ -62,16 +63,18 @@ class Reached:
     plain: float = math.inf  # renewal for each simulation, by one line
     bent: float | None = None  # and by local lines, where they were tried
     seen: Cloud | None = None  # what one line's moves tried last: local lines miss too little
+    start: Start | None = None
 
     def ways(self, power: float, common: int) -> list:
         "The lines that pay best."
         seen = self.moved.tried if self.seen is None else self.seen
         lines = lines_of(self.profiles, seen, power, common)
+        aware = [begun_at(line, self.start, power) for line in lines]
         own = local(lines)
         if own is None:
-            return lines
+            return aware
         hope = HOPED / calls(own) if self.bent is None else self.bent
-        return own if hope > self.plain else lines
+        return own if hope > self.plain else aware
 
     def length(self, lines: list) -> float:
         "Of the next steps: the longest, where they are of another kind than the last."
@@ -102,7 +105,7 @@ def climb(task: Task, first: Cloud, chains: int, rng: np.random.Generator) -> St
     flat = first.s[good][:, : released_width(task.release)], first.log_eta[good]
     profiles = Profiles.of(task.release, *flat)
     moved = Moved(first, first, first, 1.0, 1.0, 1.0)
-    stage = Stage(profiles, 0.0, moved, np.zeros(POPULATIONS), [])
+    stage = Stage(profiles, 0.0, moved, np.zeros(POPULATIONS), [], start=task.start)
     while stage.power < 1:
         warmer = _warmer(task, stage, chains, rng.spawn(1)[0])
         if warmer is None:

@@ -61,20 +61,24 @@ class BinomialCounts(CountChances):
 
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of counts s_dp (..., r) given s (..., r), summed over r, or -inf."
-        return self._log_pmf(np.asarray(s_dp, float), self._probability(s)).sum(-1)
+        return self._log_pmf(np.asarray(s_dp, float), self._probability(s))
 
     def _log_pmf(self, k, p):
-        possible = (k >= 0) & (k <= self.n) & (k == np.rint(k)) & ~np.isnan(p)
+        possible = ((k >= 0) & (k <= self.n) & (k == np.rint(k))).all(axis=-1)
+        possible = possible & ~np.isnan(p).any(axis=-1)
         k, p = np.where((k >= 0) & (k <= self.n), k, 0.0), np.where(np.isnan(p), 0.5, p)
         rest = special.gammaln(k + 1) + special.gammaln(self.n - k + 1)
-        choose = special.gammaln(self.n + 1) - rest
-        return np.where(possible, choose + k * np.log(p) + (self.n - k) * np.log1p(-p), -np.inf)
+        choose = (special.gammaln(self.n + 1) - rest).sum(axis=-1)
+        yes, no = np.log(p), np.log1p(-p)
+        # linear in k: k log p + (n - k) log(1 - p) takes six times as long for many counts and p
+        linear = np.einsum("...r,...r->...", k, yes - no)
+        return np.where(possible, choose + linear + self.n * no.sum(axis=-1), -np.inf)
 
     def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The largest probability over s, at p = s_dp / n cut to the attainable range."
         low = self.m / (self.population + 2 * self.m)
         s_dp = np.asarray(s_dp, float)
-        return float(self._log_pmf(s_dp, np.clip(s_dp / self.n, low, 1 - low)).sum(-1))
+        return float(self._log_pmf(s_dp, np.clip(s_dp / self.n, low, 1 - low)))
 
     def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."

@@ -185,6 +185,7 @@ def release(
     ----------
     x : array
         The records: one data set, as the query takes it less the batch axis.
+        An entry that is no finite number, a string say, counts as 0: an error would tell of it.
     query : Query
         What is published of them; neighbours and unit of protection are the query's.
     mechanism : Mechanism
