@@ -96,7 +96,7 @@ class InRangeSums(InRange):
         y = np.where(np.exp(self.log_cdf(y - 1, s)) >= u, y - 1, y)  # what rounding left
         return np.clip(np.where(np.exp(self.log_cdf(y, s)) < u, y + 1, y), self.low, self.high)
 
-# %% ../../nbs/mechanisms/14_truncated.ipynb #tg-class-b1
+# %% ../../nbs/mechanisms/14_truncated.ipynb #tg-priced-b1
 @dataclass(frozen=True)
 class PricedInRange(InRangeSums):
     "Its price."
