@@ -2933,6 +2933,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                         'dpsbi.mechanisms.joint.Blocks.only': ( 'mechanisms/joint.html#blocks.only',
                                                                                 'dpsbi/mechanisms/joint.py'),
                                         'dpsbi.mechanisms.joint.Coded': ('mechanisms/joint.html#coded', 'dpsbi/mechanisms/joint.py'),
+                                        'dpsbi.mechanisms.joint.Coded._threshold': ( 'mechanisms/joint.html#coded._threshold',
+                                                                                     'dpsbi/mechanisms/joint.py'),
                                         'dpsbi.mechanisms.joint.Coded.code': ( 'mechanisms/joint.html#coded.code',
                                                                                'dpsbi/mechanisms/joint.py'),
                                         'dpsbi.mechanisms.joint.Coded.log_prob': ( 'mechanisms/joint.html#coded.log_prob',

@@ -60,7 +60,8 @@ class Shown(Trusted):
         from dpsbi.pictures import corner, curve
 
         many = self.info.get("of") == CONFIDENTIAL and self.dim > SEVERAL
-        return (curve if many else corner)(self, truth, others, **style)
+        mine: Any = self
+        return (curve if many else corner)(mine, truth, others, **style)
 
     def __repr__(self):
         names = self.names if self.dim <= 8 else (*self.names[:2], "…", self.names[-1])
@@ -164,7 +165,8 @@ class Posterior(Shown):
         if self.values is None:
             raise AttributeError(_no_values(self))
         draws = self.with_values()
-        values, lacking = draws.values, ~np.isfinite(draws.values).all(axis=1)
+        values: Any = draws.values
+        lacking = ~np.isfinite(values).all(axis=1)
         if lacking.any():  # their weight is zero, so that any number will do
             values = np.where(lacking[:, None], values[np.argmax(draws.weights)], values)
         names = self.info.get("values") or tuple(f"s[{j}]" for j in range(values.shape[1]))

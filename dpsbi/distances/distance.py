@@ -9,7 +9,7 @@ __all__ = ['finite', 'check_number', 'Distance', 'Observed', 'rehearsed', 'quiet
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,6 +58,11 @@ class Distance:
     neighbours = "replace"
     unit = "record"
     chunk = 1 << 20
+
+    if TYPE_CHECKING:
+        sensitivity: float
+        _observe: Callable[[np.ndarray], Any]
+        _compare: Callable[[Any, np.ndarray], np.ndarray]
 
     @property
     def error(self) -> float:

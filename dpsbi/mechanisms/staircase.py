@@ -230,13 +230,13 @@ def _candidates(drop, width) -> set[int]:
     return {1, width, *(r for r in near if 1 <= r <= width)}
 
 # %% ../../nbs/mechanisms/13_staircase.ipynb #st-draw
-def vetted_staircase(mechanism: Staircase, stairs: int) -> Callable:
+def vetted_staircase(mechanism: StepLaw, stairs: int) -> Callable:
     """The private draw s (r,) -> s, rounded to the grid, plus staircase noise.
 
     Parameters
     ----------
-    mechanism : Staircase
-        The noise.
+    mechanism : StepLaw
+        The noise: a `Staircase`.
     stairs : int
         That one record can cross.
 

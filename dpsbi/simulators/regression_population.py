@@ -7,6 +7,7 @@ __all__ = ['regression_sums', 'sum_names', 'Coordinates', 'RegressionParameters'
 
 # %% ../../nbs/simulators/15_regression_population.ipynb #rp-imp
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numba import njit
@@ -109,7 +110,10 @@ class Coordinates:
     p: int
     clamp: float = 5.0
     count: bool = False
-    degrees: int | None = None
+    degrees: Any = None  # an int, once checked
+
+    if TYPE_CHECKING:
+        _sums: ClassVar[Any]
 
     def __post_init__(self):
         sums = regression_sums(self.p, self.clamp, self.count).fn
