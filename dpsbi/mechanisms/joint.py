@@ -112,8 +112,7 @@ class SeparateNoise(Blocks):
         "Log density of s_dp (..., r) given s (..., r), summed over r."
         s_dp, s = np.asarray(s_dp, float), np.asarray(s, float)
         each = self.blocks(s.shape[-1])
-        total: Any = sum(m.log_prob(s_dp[..., at], s[..., at]) for m, at in each)
-        return total
+        return sum(m.log_prob(s_dp[..., at], s[..., at]) for m, at in each)  # type: ignore
 
     def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The sum of each one's largest."
@@ -291,8 +290,8 @@ class Coded(Around):
     @property
     def code(self) -> float:
         "What stands for a suppressed value: below the threshold by what noise or grid span."
-        noise: Any = self.published.mechanism
-        return self._threshold - (self.published.round_to or getattr(noise, "scale", 1.0))
+        width: Any = self.published.round_to
+        return self._threshold - (width or getattr(self.published.mechanism, "scale", 1.0))
 
     def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "As the published mechanism, coded. NOT PRIVATE: for an analyst's simulations."

@@ -22,13 +22,11 @@ from ..accounting import as_written
 from ..losses import Loss
 from ..privacy import Query, positive
 
-# %% ../../nbs/mechanisms/01_mechanism.ipynb #da9c8558
-class Mechanism:
-    "What all mechanisms share; one of your own derives from it and defines the other members."
+# %% ../../nbs/mechanisms/01_mechanism.ipynb #da9c8558-m
+class _Members:
+    "What a mechanism may define. Where it does not, what needs it says so."
 
-    needs_delta = False  # whether a price (ε, δ) can be stated only at some δ above 0
-
-    if TYPE_CHECKING:  # what it may define; where it does not, what needs it says so
+    if TYPE_CHECKING:
         scale: float
         step: float
         symmetric: bool
@@ -40,6 +38,12 @@ class Mechanism:
         cost: Callable[..., Any]
         calibrate: Callable[..., Any]
         _prepare: Callable[[Query], Callable]
+
+# %% ../../nbs/mechanisms/01_mechanism.ipynb #da9c8558
+class Mechanism(_Members):
+    "What all mechanisms share; one of your own derives from it and defines the other members."
+
+    needs_delta = False  # whether a price (ε, δ) can be stated only at some δ above 0
 
     def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "Simulate releases of s (..., r), one per row. NOT PRIVATE: for an analyst's simulations."

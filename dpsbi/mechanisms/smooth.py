@@ -40,21 +40,25 @@ def smoothness(epsilon: float, delta: float, dim: int = 1) -> float:
     """
     return positive("epsilon", epsilon) / (4 * (dim + math.log(2 / positive("delta", delta))))
 
-# %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6-b1
-@dataclass(frozen=True)
-class ScaledNoise(Mechanism):
-    "Noise whose scale is a value of its own; for its numbers see `SmoothNoise`."
+# %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6-k
+class _Kind(Mechanism):
+    "What Laplace and normal noise each say for themselves."
 
-    multiplier: float
-    floor: float = 0.0
-    needs_delta = True
-
-    if TYPE_CHECKING:  # of Laplace and of normal noise
+    if TYPE_CHECKING:
         _kind: ClassVar[str]
         _standard: ClassVar[Callable[..., np.ndarray]]
         _log_density: ClassVar[Callable[..., np.ndarray]]
         _move: ClassVar[Callable[..., float]]
         _slide_and_dilate: ClassVar[Callable[..., float]]
+
+# %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6-b1
+@dataclass(frozen=True)
+class ScaledNoise(_Kind):
+    "Noise whose scale is a value of its own; for its numbers see `SmoothNoise`."
+
+    multiplier: float
+    floor: float = 0.0
+    needs_delta = True
 
     def __post_init__(self):
         self._check_positive("multiplier")
