@@ -21,10 +21,10 @@ from .table import crossing
 from .yields import Questions
 from ..privacy import positive
 
-# %% ../../nbs/planning/32_page.ipynb #pg-page-b1
+# %% ../../nbs/planning/32_page.ipynb #pg-page-b1-k
 DRAWS, POINTS, EACH = 2000, 13, 200  # of a posterior; of a curve; draws for each release on it
 
-
+# %% ../../nbs/planning/32_page.ipynb #pg-page-b1
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
     "What a page shows, and where its sliders may stand; for the fields see `Page`."
