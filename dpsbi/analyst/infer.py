@@ -156,7 +156,7 @@ def infer(
         found, reason = engine(task, rng.spawn(1)[0])
     return _result(found, reason, task)
 
-
+# %% ../../nbs/analyst/49_infer.ipynb #763fdc6a-p2
 def _engine(release, model):
     "What finds the posterior of such a model."
     if hasattr(model, "step"):
@@ -188,7 +188,7 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
             found, reason = _refined(task, found, weigh_again)
     return found, probed(task, found, probe) or reason
 
-
+# %% ../../nbs/analyst/49_infer.ipynb #05be0e1a-p2
 def _weighed(task: Task, rng) -> tuple[Posterior, str]:
     """Adaptive importance sampling from several starts, and why it is not exact.
 
@@ -219,7 +219,7 @@ def _weighed(task: Task, rng) -> tuple[Posterior, str]:
             break
     return found, reason
 
-
+# %% ../../nbs/analyst/49_infer.ipynb #05be0e1a-p3
 def _kept(task: Task, rng) -> tuple[Posterior | None, str]:
     """One search whose every call counts, and why it is not exact.
 
@@ -249,7 +249,7 @@ def _easy(task: Task, rng) -> bool:
     task.note("look at the prior", found, LOOKED)
     return found.ess >= WORTH * LOOKED
 
-
+# %% ../../nbs/analyst/49_infer.ipynb #05be0e1a-p4
 def _replays(task: Task) -> bool:
     "Whether moves of the inputs could follow: the simulator takes its random numbers from a tape."
     about = Checkpoint(task.file("probe"), dict(method="probe of the inputs"))
@@ -274,7 +274,7 @@ def _too_few(found: Posterior) -> bool:
     "Whether nothing is wrong with weights but that a mean or an sd rests on few of them."
     return found.info["agreed"] and found.pareto_k <= BELIEVED and found.ess >= LEAST
 
-
+# %% ../../nbs/analyst/49_infer.ipynb #05be0e1a-p5
 def _moved(task: Task, rng) -> tuple[Posterior | None, str]:
     "Draws by moves of the random inputs, and why they are not exact; None where there are none."
     limit = max(task.left - min(task.left // 2, KEPT), FEWEST_MOVED)
@@ -313,7 +313,7 @@ def _remedy(task: Task) -> str:
     plain = isinstance(model, Model) and not (model.independent or model.deterministic)
     return STEPS + ALONE_EACH if plain and several else ""
 
-
+# %% ../../nbs/analyst/49_infer.ipynb #3fd36304-p2
 def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
     simulations = sum(line["simulations"] for line in task.history)
