@@ -28,6 +28,7 @@ from dpsbi.analyst.normal_coordinates import NormalCoordinates
 from dpsbi.analyst.sites import Profiles, Sites
 from dpsbi.analyst.sparse_lines import apart, sparse
 from dpsbi.analyst.starts import Start
+from dpsbi.chains import APIECE
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.prior import FreePrior
 from dpsbi.privacy import identity
@@ -83,6 +84,16 @@ def test_thirty_counts_are_solved():  # false alarm: 1e-6
     assert abs(found.std()[0] / sd - 1) < 6 / np.sqrt(2 * found.ess)
     assert abs(found.log_evidence - log_evidence) < 1
     assert found.exact and found.ess > 800 and found.info["simulations"] < 50_000
+
+
+def test_chains_go_on_until_they_forget_where_they_began():
+    found = run(*counts(10), draws=400, limit=60_000)
+    assert found.exact and min(found.info["worth"]) >= APIECE * found.info["chains"]
+    place = np.repeat([-1.0, -0.5, 0.5, 1.0], 200)  # 50 chains of 4 draws begin at each
+    near = place + np.random.default_rng(1).normal(0, 0.1, 800)
+    assert Posterior(near, info=dict(chains=200, families=4)).ess < 8
+    assert Posterior(near, info=dict(chains=200)).ess > 150
+    assert found.info["families"] == 4
 
 
 def test_the_oracle_notices_a_move_without_its_ratio(monkeypatch):
