@@ -24,15 +24,13 @@ from ..replayed import level, replayed
 from ..running import Checkpoint, Journal, batch_sizes, in_order
 
 # %% ../../nbs/analyst/37_clouds.ipynb #cad8ce28
-def _batch(model, release, coordinates, by_row, x, rng):
+def _batch(model, release, by_row, theta, tape, rng):
     """How many values; the values, log η, and what was drawn beyond the tapes: (n, R + 2 + more).
 
     Small batches are weighed together later: see `_weighed`.
     """
-    theta = coordinates.theta(x[:, : coordinates.dim])
     good, width = np.isfinite(theta).all(axis=1), released_width(release)
     theta = np.where(good[:, None], theta, model.prior.sample(1, rng))
-    tape = x[:, coordinates.dim :]
     asked = partial(all_values, model, release)
     s, inputs = replayed(model, release.query, theta, tape, rng, width, by_row, asked)
     log_eta = np.where(good, 0.0, -np.inf)
@@ -145,9 +143,12 @@ class Task(Allowed):
     def _run(self, x, rng):
         sizes = batch_sizes(len(x))
         starts = np.cumsum([0, *sizes[:-1]])
-        about = self.model, self.release, self.coordinates, self.by_row
+        about = self.model, self.release, self.by_row
+        dim = self.coordinates.dim
+        theta, tape = self.coordinates.theta(x[:, :dim]), x[:, dim:]
         children = rng.spawn(len(sizes))
-        tasks = ((*about, x[a : a + k], g) for a, k, g in zip(starts, sizes, children))
+        cut = [slice(a, a + k) for a, k in zip(starts, sizes)]
+        tasks = ((*about, theta[rows], tape[rows], g) for rows, g in zip(cut, children))
         parts = list(in_order(self.executor, _batch, tasks))
         if self.model.batch is not None:
             parts = _weighed(self.release, parts)
