@@ -1,9 +1,11 @@
 """What publishers do to noisy values: exact probabilities, prices, files and engines."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,12 +29,14 @@ from dpsbi.mechanisms import (
     observed,
     release,
 )
+from dpsbi.mechanisms.discrete import steps_below, steps_of
 from dpsbi.mechanisms.discrete_gaussian import log_noise_cdf, log_normaliser, squared_steps
 from dpsbi.mechanisms.published import interval_behind, log_interval
 from dpsbi.mechanisms.staircase import Staircase
 from dpsbi.mechanisms.stairs import ContinuousStaircase
 from dpsbi.mechanisms.truncated import TruncatedGeometric
 from dpsbi.privacy import identity
+from dpsbi.received import check_release
 
 GRID = [
     DiscreteLaplace(3.0),
@@ -348,9 +352,76 @@ def test_the_exact_delta_is_asked_of_the_noise():
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        np.array([0.1, np.nan, 0.3], np.float32),
+        np.array([0.1, None, 0.3], object),
+        np.ma.array([0.1, 99.0, 0.3], mask=[0, 1, 0]),
+        np.ma.array(np.array([0.1, 99.0, 0.3], np.float32), mask=[0, 1, 0]),
+        pd.array([0.1, None, 0.3], dtype="Float64"),
+        pd.Series([0.1, None, 0.3]),
+        (0.1, math.nan, 0.3),
+    ],
+    ids=lambda v: f"{type(v).__name__} {getattr(v, 'dtype', '')}",
+)
+def test_values_in_whatever_array_they_come(given):
+    seen = Release(given, Query(identity, 1, dim=3), DiscreteLaplace(1.0, step=0.1))
+    assert np.array_equal(seen.s_dp, [0.1, np.nan, 0.3], equal_nan=True)
+    assert seen.s_dp.dtype == float and type(seen.s_dp) is np.ndarray
+    assert check_release(seen).s_dp.tolist() == [0.1, 0.3]
+
+
+@pytest.mark.parametrize("value", [5, -3, 2**60, True])
+def test_whole_values_of_any_type(value):
+    for one in ([value], np.array([value])):
+        assert Release(one, Query(identity, 1), DiscreteLaplace(1.0)).s_dp == [float(value)]
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-3, 0.2, 5e3, 1e200])
+def test_normal_noise_of_any_size(scale):
+    noise = DiscreteGaussian(scale)
+    with np.errstate(over="ignore"):
+        p = np.exp(noise.log_prob(np.arange(-3.0, 4)[:, None], [0.0]))
+        ends = np.exp(noise.log_cdf(3.0, 0.0)), np.exp(noise.log_cdf(-4.0, 0.0))
+    assert p.sum() == pytest.approx(ends[0] - ends[1], rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "epsilon, delta", [(1e-12, 1e-6), (1e-9, 0.5), (1e4, 1e-9), (1e-3, 1e-200)]
+)
+def test_normal_noise_is_calibrated_at_the_ends(epsilon, delta):
+    query = Query(identity, 1, norm="l2", step=1, dim=1)
+    fitted = DiscreteGaussian.calibrate(query, epsilon, delta)
+    assert fitted.cost(query, delta).epsilon <= epsilon
+    assert DiscreteGaussian(0.99 * fitted.scale).cost(query, delta).epsilon > epsilon
+
+
+def test_whole_steps_of_large_values():
+    "A hundredth of a step off the grid is off it, however large the value."
+    for k in (3.0, 1e6, 7e8, 1e12):
+        assert not steps_of(np.array(k + 0.3), 1.0)[1] and steps_below(k + 0.7, 1.0) == k
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         lambda: Published(SmoothLaplace(2.0)),
+        lambda: Published(Published(Laplace(1.0), round_to=2), suppress_below=3),
+        lambda: Published(Independent((Laplace(1.0),))),
+        *[
+            lambda v=v: Published(Laplace(1.0), clamp=v)
+            for v in (0, "0", (0,), (0, 1, 2), ("0", 1), (math.nan, 1), (math.inf, None), (True, 3))
+        ],
+        *[
+            lambda v=v, name=name: Published(Laplace(1.0), **{name: v})
+            for v in ("5", math.inf, math.nan, True, [5], 10**400)
+            for name in ("round_to", "suppress_below")
+        ],
+        *[
+            lambda v=v: Published(Laplace(1.0), round_to=5, order=v)
+            for v in ("round_to", ["round"], ["clamp", "clamp"], None)
+        ],
+        lambda: Independent((Independent((Laplace(1.0), Laplace(2.0))),), sizes=(3,)),
         lambda: Published(Laplace(1.0), clamp=(3, 3)),
         lambda: Published(Laplace(1.0), round_to=-1),
         lambda: Independent((SmoothLaplace(2.0, floor=1.0),)),
@@ -361,8 +432,10 @@ def test_the_exact_delta_is_asked_of_the_noise():
     ],
 )
 def test_refusals(wrong):
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises((TypeError, ValueError)) as refused:
         wrong()
+    internal = "iterable|unpack|ufunc|float\\(|loop|convert string|unhashable"
+    assert not re.search(internal, str(refused.value))
 
 
 # ---- engines

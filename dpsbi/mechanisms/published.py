@@ -139,6 +139,14 @@ class Published(Around):
         last = float(before(self.mechanism, hidden.high))
         return last if hidden.possible else -math.inf
 
+    @cached_property
+    def lowest(self) -> float:
+        "No shown value lies below it; -inf without threshold."
+        if self.suppress_below is None:
+            return -math.inf
+        later = self.steps[[isinstance(s, Suppress) for s in self.steps].index(True) + 1 :]
+        return float(through(later, self.suppress_below))
+
     @property
     def needs_delta(self) -> bool:
         "As the mechanism's."
