@@ -60,7 +60,7 @@ def _known_width(model, release) -> int:
     width = release.query.fn.width if columns else released_width(release)
     return width + (model.beyond if isinstance(model.beyond, int) else 0)
 
-
+# %% ../nbs/10_behind.ipynb #behind-values-p2
 def _asked(model, release, x):
     "All values of data sets that are there; NaN in all of a row whose query is not finite."
     x, beyond = parted(model, x)
@@ -173,7 +173,7 @@ def handed_over(
     info = {} if plain else dict(values=list(places.names))
     return dict(values=values if isinstance(values, Thinned) else s, info=info)
 
-
+# %% ../nbs/10_behind.ipynb #behind-handed-p2
 @dataclass(frozen=True)
 class Layout:
     """Where the values behind a release stand in a posterior.

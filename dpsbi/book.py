@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+# %% ../nbs/03_book.ipynb #61a3c16d-own
 from dpsbi.accounting import (
     COMPOSITIONS,
     Cost,

@@ -189,7 +189,7 @@ def main() -> None:
     )
     sharper(start)
 
-
+# %% ../nbs/cases/00_demo.ipynb #d6a6d2ec-p2
 def sharper(start: float) -> None:
     """The second half of the demonstration: a release at ε = 3, for which `infer` turns to a neural
     posterior.

@@ -31,7 +31,7 @@ def _cloudpickle() -> Any:
             return None
     return cloudpickle
 
-
+# %% ../nbs/09_functions.ipynb #fn-pack-p2
 def _packed(function: Callable) -> Callable | bytes:
     "A function that pickle can send, or the bytes of its code."
     home = getattr(function, "__module__", None)

@@ -207,7 +207,7 @@ class Posterior(Shown):
         """
         return unpack(Path(path).read_bytes(), path)
 
-
+# %% ../nbs/05_posterior.ipynb #9d73c218-p2
 def unpack(data: bytes, source: str | Path = "the file") -> Posterior:
     "The posterior in the bytes that `pack` made; ValueError, naming `source`, for any others."
     return unpacked(data, Posterior, source)

@@ -74,7 +74,7 @@ def replayed(
     width = max(map(len, found))
     return np.array([widened(each[None], width)[0] for each in found]), level(tapes, rng)
 
-
+# %% ../nbs/14_replayed.ipynb #21ca5ca1-p2
 def level(tapes: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
     "Tapes of different lengths as one array (B, k), filled up with fresh numbers."
     longest = max(len(tape) for tape in tapes)
@@ -102,7 +102,7 @@ def probe_size() -> int:
     "Simulations that `runs_by_row` makes."
     return sum(PROBES) * 3
 
-
+# %% ../nbs/14_replayed.ipynb #2629cba3-p2
 def runs_by_row(model: Model, query: Query, rng: np.random.Generator, dim: int) -> bool:
     """Whether the simulator must be run one row at a time.
 

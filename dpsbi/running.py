@@ -93,6 +93,17 @@ def keywords(function: Callable) -> list[str]:
     (running,) = get_args(function.__annotations__["running"])
     return list(running.__annotations__)
 
+# %% ../nbs/08_running.ipynb #running-elsewhere
+def _check_elsewhere(running, function, name, kind) -> None:
+    "TypeError for fields of a dataclass that came as keywords."
+    belong = [each for each in running if each in kind.__dataclass_fields__]
+    if belong:
+        given = ", ".join(f"{each}=…" for each in belong)
+        raise TypeError(
+            f"{function.__name__}() got an unexpected keyword argument {belong[0]!r}. It belongs "
+            f"to {kind.__module__}.{kind.__name__}: pass {name}={kind.__name__}({given})"
+        )
+
 # %% ../nbs/08_running.ipynb #running-run
 @dataclass(frozen=True)
 class Call:
@@ -110,7 +121,7 @@ class Call:
     device: str = "cpu"
 
     @classmethod
-    def of(cls, running: Mapping[str, Any], function: Callable) -> "Call":
+    def of(cls, running: Mapping[str, Any], function: Callable, **options: type) -> "Call":
         """The running keywords that a function was called with.
 
         Parameters
@@ -119,12 +130,17 @@ class Call:
             What came as `**running`.
         function : callable
             The function, whose `**running` is annotated with what it takes.
+        **options
+            Its arguments that are dataclasses: their fields are no arguments of its own.
 
         Raises
         ------
         TypeError
-            For a keyword that the function does not take; it names the nearest that it does.
+            For a keyword that the function does not take; it names the dataclass that has it, or
+            the nearest that the function does.
         """
+        for name, kind in options.items():
+            _check_elsewhere(running, function, name, kind)
         known = keywords(function)
         for name in running:
             if name not in known:

@@ -9,6 +9,7 @@ computed by the processor's own kernels, so that results can be compared bit for
 """
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from unittest import mock
 
@@ -157,10 +158,11 @@ def test_by_hand_or_by_modules_training_is_the_same_to_rounding():
 
 
 def test_a_flow_trains_there_as_here():
+    few = dict(descent=Descent(10, batch=64, every=5))
     with BY_MODULES:
-        here = trained("cpu")
+        here = trained("cpu", **few)
     with accelerator():
-        there = trained("meta")
+        there = trained("meta", **few)
     assert here.flow.arrays().keys() == there.flow.arrays().keys()
     assert all(
         np.array_equal(a, there.flow.arrays()[name]) for name, a in here.flow.arrays().items()
@@ -177,11 +179,11 @@ def test_a_loss_that_leaves_a_tensor_behind_is_noticed(device):
 
 # a step is slow here, each operation in Python: few of them, in a small flow, meet every operation
 SMALL = Shape(layers=2, blocks=1, hidden=8, bins=4)
-LITTLE = dict(
-    training=Training(steps=3, final_steps=5, members=1, batch=32, flow=SMALL), progress=False
-)
+FEW_STEPS = Training(steps=3, final_steps=5, members=1, batch=32, flow=SMALL)
+LITTLE = dict(training=FEW_STEPS, progress=False)
+CORRECTED = dict(rounds=2, simulations=200, draws=50, progress=False)
 METHODS = {
-    f"sppe, {how}": partial(sppe, rounds=2, simulations=200, draws=50, correction=how, **LITTLE)
+    f"sppe, {how}": partial(sppe, training=replace(FEW_STEPS, correction=how), **CORRECTED)
     for how in ("weights", "atomic", "truncated")
 }
 METHODS |= {

@@ -36,7 +36,7 @@ ROOMS = {
         analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
         analyst.populations analyst.smc_abc analyst.record_steps analyst.da_mcmc
         analyst.ghosts analyst.leaps analyst.unknown_n analyst.normal_coordinates
-        analyst.sites analyst.sparse_lines analyst.clouds analyst.lines
+        analyst.sites analyst.sparse_lines analyst.lines analyst.starts analyst.clouds
         analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
         analyst.independence analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated

@@ -25,6 +25,7 @@ from dpsbi.analyst.local_lines import Bent, LocalLine, bent, step
 from dpsbi.analyst.normal_coordinates import NormalCoordinates
 from dpsbi.analyst.sites import Profiles, Sites
 from dpsbi.analyst.sparse_lines import apart, sparse
+from dpsbi.analyst.starts import Start
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.prior import FreePrior
 from dpsbi.privacy import identity
@@ -89,6 +90,58 @@ def test_the_oracle_notices_a_move_without_its_ratio(monkeypatch):
     found = run(release, model, draws=5000, limit=50_000)
     off = abs(found.mean()[0] - mean) / found.mcse()[0]
     assert off > 5 or abs(found.std()[0] / sd - 1) > 6 / np.sqrt(2 * found.ess)
+
+
+SLOPES = np.array([[1.0, 0.3], [0.5, -0.5], [-0.2, 1.0]])
+
+
+def two_means():
+    "Three values of two normal parameters; their exact posterior and log evidence."
+    noise, s_dp = Gaussian(0.4), np.array([1.5, 0.3, -0.9])
+
+    def simulate(theta, rng):
+        return theta @ SLOPES.T + rng.normal(0, 0.3, (len(theta), 3))
+
+    model = Model(Prior(a=stats.norm(), b=stats.norm()), simulate)
+    total = 0.3**2 + 0.4**2
+    cov = np.linalg.inv(np.eye(2) + SLOPES.T @ SLOPES / total)
+    mean = cov @ SLOPES.T @ s_dp / total
+    law = stats.multivariate_normal(np.zeros(3), SLOPES @ SLOPES.T + total * np.eye(3))
+    return Release(s_dp, query(3), noise), model, mean, cov, law.logpdf(s_dp)
+
+
+def off_from(start):
+    "How far from the exact answer, in standard errors: means, sds, log evidence."
+    release, model, mean, cov, log_evidence = two_means()
+    found = run(release, model, draws=500, start=start)
+    sd = np.sqrt(np.diag(cov))
+    by_mean = (found.mean() - mean) / found.mcse()
+    by_sd = (found.std() / sd - 1) * np.sqrt(2 * found.ess)
+    error = np.hypot(found.log_evidence_error, 0.05)  # four populations tell their spread roughly
+    return np.array([*by_mean, *by_sd, (found.log_evidence - log_evidence) / error])
+
+
+def starts():
+    "A good start, and one a fifth as wide along one direction and two sds off."
+    *_, mean, cov, _ = two_means()
+    rng = np.random.default_rng(3)
+    good = rng.multivariate_normal(mean, cov, 2000)
+    values, vectors = np.linalg.eigh(cov)
+    along = (good - mean) @ vectors[:, 1]
+    shift = 2 * values[1] ** 0.5 - 0.8 * along
+    wrong = good + shift[:, None] * vectors[:, 1]
+    return [Posterior(draws, None, ("a", "b")) for draws in (good, wrong)]
+
+
+def test_a_start_good_or_bad_leads_to_the_same_posterior():  # false alarm: 1e-6 each
+    for start in starts():
+        assert (np.abs(off_from(start)) < 6).all()
+
+
+def test_the_oracle_notices_a_start_that_stays_in_the_target(monkeypatch):
+    untempered = lambda self, v, log_eta, rho: (log_eta, self.log_over(v, rho))  # noqa: E731
+    monkeypatch.setattr(Start, "bridged", untempered)
+    assert (np.abs(off_from(starts()[0])) > 6).any()
 
 
 def test_the_simulator_counts_no_more_than_was_allowed():
@@ -319,6 +372,8 @@ def test_refusals():
         run(release, Model(FreePrior(Die()), lambda theta, rng: rng.normal(theta)))
     with pytest.raises(ValueError, match="could have been released"):
         run(Release([0.5], query(1), DiscreteLaplace(1.0)), model)
+    with pytest.raises(ValueError, match="start is a posterior"):
+        run(release, model, start=Posterior(np.ones((500, 1)), None, ("other",)))
     own = np.random.default_rng(1)
     with pytest.raises(ValueError, match="generator of its own"):
         run(release, Model(model.prior, lambda theta, rng: own.normal(theta)))
@@ -396,6 +451,7 @@ def test_a_step_of_many_values_is_that_of_the_full_matrix():
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_forty_counts():
     release, model = counts(40)
     found = run(release, model, limit=60_000)

@@ -142,13 +142,7 @@ def test_bad_input():
     run = lambda model=MODEL, **more: sple(
         RELEASE, model, rng=np.random.default_rng(1), **TINY | more
     )
-    for more in (
-        dict(form="hope"),
-        dict(simulations=20),
-        dict(noise_draws=3),
-        dict(rounds=0),
-        dict(defensive=1.0),
-    ):
+    for more in (dict(form="hope"), dict(simulations=20), dict(noise_draws=3), dict(rounds=0)):
         with pytest.raises(ValueError):
             run(**more)
     with pytest.raises(ValueError):

@@ -1,5 +1,7 @@
 """SPPE: every mechanism, every support, and the exactness of what it hands on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,10 +10,11 @@ from threadpoolctl import threadpool_limits
 from dpsbi import mechanisms
 from dpsbi.analyst import pairs as pairs_room
 from dpsbi.analyst import training as module
-from dpsbi.analyst.estimator import CORRECTIONS, Estimator, amortise
+from dpsbi.analyst.estimator import Estimator, amortise
 from dpsbi.analyst.pairs import Pairs, temper
+from dpsbi.analyst.sple import sple
 from dpsbi.analyst.sppe import sppe
-from dpsbi.analyst.training import Learning, Training
+from dpsbi.analyst.training import CORRECTIONS, Learning, Training
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.model import Model
 from dpsbi.posterior import Posterior
@@ -48,7 +51,8 @@ def shares(mechanism, s_dp):
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_draws_stay_in_the_support_for_every_mechanism(mechanism, s_dp, correction):
     release, model = shares(mechanism, s_dp)
-    posterior = sppe(release, model, rng=np.random.default_rng(1), correction=correction, **TINY)
+    how = TINY | dict(training=replace(TINY["training"], correction=correction))
+    posterior = sppe(release, model, rng=np.random.default_rng(1), **how)
     assert (
         posterior.theta.shape == (200, 3)
         and np.allclose(posterior.theta.sum(1), 1)
@@ -208,4 +212,19 @@ def test_a_seed_fixes_the_result_on_any_number_of_threads():
 )
 def test_a_training_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(ValueError, match="folds|flow"):
+        Training(**wrong)
+
+
+@pytest.mark.parametrize("method", [sppe, sple])
+@pytest.mark.parametrize("name", ["correction", "defensive", "members"])
+def test_a_keyword_of_the_training_is_told_where_it_belongs(method, name):
+    release, model = shares(Laplace(2.0), [9.5, 21, 22])
+    belongs = rf"'{name}'. It belongs to dpsbi.*Training: pass training=Training\({name}=…\)"
+    with pytest.raises(TypeError, match=belongs):
+        method(release, model, rng=np.random.default_rng(1), **{name: 0.5})
+
+
+@pytest.mark.parametrize("wrong", [dict(correction="hope"), dict(defensive=1.0), dict(members=20)])
+def test_training_checks_itself(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         Training(**wrong)

@@ -37,7 +37,7 @@ def test_public_functions_say_what_they_do(path):
 
 
 LONGEST = 98  # lines of code of the longest cell; to be lowered, never raised
-LONG, MOST_LONG = 25, 0.065  # a long cell, and the share of the cells that may be long
+LONG, MOST_LONG = 25, 0.032  # a long cell, and the share of the cells that may be long
 EMPTY = {
     tokenize.COMMENT,
     tokenize.NL,

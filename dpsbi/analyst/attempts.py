@@ -135,7 +135,7 @@ def _twice(task: Task, engine, name: str, limit: int, file: str, rng) -> tuple[P
     suspect = next((part.info["doubt"] for part in parts if part.info.get("doubt")), "")
     return both, suspect or apart(*parts) or doubts(both)
 
-
+# %% ../../nbs/analyst/49_attempts.ipynb #dacb4cd9-p2
 def independent(task: Task, rng) -> tuple[Posterior, str]:
     "The posterior of a model whose values are independent, and why it is not exact."
     run, probe, guide = rng.spawn(3)
@@ -159,7 +159,7 @@ def _guided(task: Task, rng) -> tuple[Posterior | None, str]:
         task.history.append(dict(engine=name, simulations=used) | nothing)
         return None, str(error)
 
-
+# %% ../../nbs/analyst/49_attempts.ipynb #dacb4cd9-p3
 def apart(one: Posterior, other: Posterior) -> str:
     "How two independent results contradict each other, in words; empty where they agree."
     worth = min(one.ess, other.ess)

@@ -70,7 +70,7 @@ def compare(
     )
     return pandas.DataFrame(columns, index=names)
 
-
+# %% ../../nbs/analyst/52_compare.ipynb #1056cff5-p2
 def _error(posterior: Posterior) -> float:
     "The standard error of the log evidence; NaN where the engine states none."
     error = posterior.log_evidence_error

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from .fresh_draws import Fresh, draw_enough
-from .proposals import check_rounds, draws_worth, evidence, no_weight
+from .proposals import check_rounds, draws_worth, evidence, no_weight, warn_of_failures
 from .searches import DEFENSIVE, EXPLORE, LEAST, STARTS, Budget, explore, least_power
 from ..behind import handed_over
 from ..mechanisms import Release
@@ -122,11 +122,7 @@ def _each(fresh) -> list:
 
 def _warn_of(failed, made, reason) -> None:
     "Many simulations that failed, and a result that is not exact."
-    if failed > 0.01 * made:
-        warn(
-            f"{failed:,} of {made:,} simulations were not finite, or could not have been released "
-            "at all; they have weight zero"
-        )
+    warn_of_failures(failed, made)
     if reason:
         warn(f"the result is not exact: {reason}")
 

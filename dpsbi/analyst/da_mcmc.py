@@ -13,7 +13,14 @@ from typing import Unpack
 
 import numpy as np
 
-from .record_steps import LatentRecords, LearnedWalk, sweep_records, visit_records
+from dpsbi.analyst.record_steps import (
+    LatentRecords,
+    LearnedWalk,
+    carries,
+    check_density,
+    sweep_records,
+    visit_records,
+)
 from ..draws import rhat
 from ..kept import LIMIT, Every, of_chains
 from ..mechanisms import Release
@@ -127,13 +134,7 @@ def _check_contributions(release, x, t):
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #9ad011b5-s1
 def _check_moves(latent, moves):
     "How many moves a sweep makes: none for a model that cannot carry its records."
-    offered = [hasattr(latent, name) for name in ("carry", "log_prior")]
-    if any(offered) and not all(offered):
-        raise ValueError(
-            "a latent model offers carry and log_prior together, or neither: with one of them "
-            "nothing can move"
-        )
-    return int(moves) if all(offered) else 0
+    return int(moves) if carries(latent) else 0
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #fa6f0e1b
 def da_mcmc(
@@ -262,11 +263,7 @@ def _check_call(release, counts) -> None:
     check_complete(release, suppressed=True)
     for name, value in counts.items():
         whole_number(name, value, 0 if name in ("warmup", "moves") else 1)
-    if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(
-            f"{type(release.mechanism).__name__} has no density (log_prob), which data "
-            "augmentation needs"
-        )
+    check_density(release)
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #da-groups
 def _all_groups(release, latent, plan, call, saved, rng) -> list[np.ndarray]:

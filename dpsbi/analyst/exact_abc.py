@@ -46,7 +46,7 @@ class _Target:
         "Whether the draws carry weights."
         return self.control < 1 or self.proposal is not self.model.prior
 
-
+# %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225-p2
 def _batch(target, size, rng):
     "One batch: accepted theta, log weights less the bound, values, and how many failed."
     release, model, proposal = target.release, target.model, target.proposal
@@ -81,7 +81,7 @@ def _tasks(target, rng, first):
         if index >= first:
             yield target, size, child
 
-
+# %% ../../nbs/analyst/30_exact_abc.ipynb #385bdfb9-p2
 def _log_bound(release):
     "The log of the density's bound; ValueError where nothing can be rejected by it."
     if not hasattr(release.mechanism, "log_prob"):
@@ -211,7 +211,7 @@ def _run(target, call, saved, limit, rng):
     stream.close()
     return np.concatenate(theta), np.concatenate(log_weights), keeper, simulations, failed
 
-
+# %% ../../nbs/analyst/30_exact_abc.ipynb #4b941d36-p2
 def _hopeless(simulations, accepted, limit):
     "Whether to stop short: at the limit, by default where fewer than one in 10,000 was accepted."
     if limit is not None:
@@ -225,29 +225,34 @@ def _skip(iterator, count):
         next(iterator)
     return iterator
 
-# %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e
-def _posterior(target, theta, log_weights, keeper, simulations, failed):
-    "The accepted draws as a Posterior, with what is to be said of the run."
-    draws, prior = target.draws, target.model.prior
-    if len(theta) == 0:
+# %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e-s
+def _say_of(accepted, draws, simulations, failed) -> None:
+    "Refuses a run without draws; warns of too few, and of failed simulations."
+    if accepted == 0:
         not_finite = f"; {failed:,} simulations were not finite" if failed else ""
         raise ValueError(
             f"none of {simulations:,} simulations was accepted: the model can hardly have produced "
             "this release. Check the prior and the query, or use importance(), which adapts its "
             f"proposal{not_finite}"
         )
-    if len(theta) < draws:
+    if accepted < draws:
         warnings.warn(
-            f"only {len(theta):,} of {draws:,} draws were accepted within {simulations:,} "
+            f"only {accepted:,} of {draws:,} draws were accepted within {simulations:,} "
             "simulations; they are exact, but fewer",
-            stacklevel=3,
+            stacklevel=4,
         )
     if failed > 0.01 * simulations:
         warnings.warn(
             f"{failed:,} of {simulations:,} simulations were not finite; they count as data that "
             "cannot have been released",
-            stacklevel=3,
+            stacklevel=4,
         )
+
+# %% ../../nbs/analyst/30_exact_abc.ipynb #1f7b1e6e
+def _posterior(target, theta, log_weights, keeper, simulations, failed):
+    "The accepted draws as a Posterior, with what is to be said of the run."
+    draws, prior = target.draws, target.model.prior
+    _say_of(len(theta), draws, simulations, failed)
     mean_weight = np.exp(log_weights).sum() / simulations
     info = dict(
         method="exact ABC",

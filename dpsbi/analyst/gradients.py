@@ -54,7 +54,7 @@ class Residual:
             by = by + (by_first @ first[0]) * (a > 0)
         return by @ self.first[0], [*_by_line(by, self.inputs), *found]
 
-
+# %% ../../nbs/analyst/40_gradients.ipynb #gr-net-p2
 def _line(x, line):
     "W x + b."
     return x @ line[0].T + line[1]

@@ -36,7 +36,7 @@ def _batch(model, release, by_row, theta, u, rng):
     s, tape = replayed(model, release.query, theta, u, rng, width, by_row)
     return np.column_stack([s, tape])
 
-
+# %% ../../nbs/analyst/38_guided.ipynb #b381b175-p2
 @dataclass(frozen=True)
 class _Run:
     "What is simulated and how, what was released, and a tally of simulations."
@@ -90,7 +90,7 @@ PART = 0.5  # share of the simulations allowed that may go into the pilot
 TRUSTED = 4.0  # standard deviations
 IMAGINED = 300  # parameters at which the curves are asked at a time
 
-
+# %% ../../nbs/analyst/38_guided.ipynb #f11547b5-p2
 @dataclass(frozen=True)
 class _Pool:
     "All simulations of the pilot, and the rounds that proposed their parameters."
@@ -127,7 +127,7 @@ class _Pool:
         both = np.concatenate([self.u, u]), np.concatenate([self.s, s])
         return replace(self, u=both[0], s=both[1])
 
-
+# %% ../../nbs/analyst/38_guided.ipynb #f11547b5-p3
 def _imagined(run, pool, guide, weights, rng):
     "A proposal that follows the posterior which the curves imply, near what was simulated."
     prior, z = run.model.prior, pool.rounds.z
@@ -180,7 +180,7 @@ def _first(run, rng) -> tuple[_Pool, Profiles]:
     profiles = Profiles.of(run.release, s[good], log_eta[good].sum(axis=1))
     return _Pool(rounds, u, s), profiles
 
-
+# %% ../../nbs/analyst/38_guided.ipynb #188ab72a-p2
 def _pilot(run, rng):
     "The guide, the proposal, M and the cost of a draw that the pilot found."
     prior = run.model.prior
@@ -247,7 +247,7 @@ def begun(prior) -> int:
     "Simulations that are made before a simulator which cannot be replayed is given up, at most."
     return probe_size() + max(FIRST, 3 * features(prior.free))
 
-
+# %% ../../nbs/analyst/38_guided.ipynb #cb4cf409-p2
 def guided_values(
     release: Release,
     model: Model,
@@ -328,7 +328,7 @@ def _doubt(run, rounds, particles, rng) -> str:
     run.tally["made"] += TRIED
     return doubted(run.release, run.model, run.model.prior.from_unconstrained(best)[0], rng)
 
-
+# %% ../../nbs/analyst/38_guided.ipynb #1521a864-p2
 def _concluded(run, rounds, info, draws) -> Posterior:
     "The posterior, and the warnings that it deserves."
     made, failed, worth = *run.tally.values(), draws_worth(rounds.log_weights)

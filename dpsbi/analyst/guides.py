@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHANCE', 'PURSUED', 'FEW', 'WRONG', 'COARSE', 'SMOOTH', 'STEPS', 'DEEP', 'SHARE', 'quadratic', 'owners', 'directions',
-           'Curves', 'features', 'found_directions', 'Guide']
+           'FittedCurves', 'Curves', 'features', 'found_directions', 'Placed', 'Drawing', 'Guide']
 
 # %% ../../nbs/analyst/37_guides.ipynb #94351af1
 from dataclasses import dataclass
@@ -44,18 +44,10 @@ def directions(base: np.ndarray, u: np.ndarray, s: np.ndarray, owner, weights) -
         found[j, mine] = slope / max(np.linalg.norm(slope), 1e-300)
     return found
 
-# %% ../../nbs/analyst/37_guides.ipynb #983a3d8a
+# %% ../../nbs/analyst/37_guides.ipynb #983a3d8a-b1
 @dataclass(frozen=True)
-class Curves:
-    """Each value as a function of the parameters and of its own direction.
-
-    Parameters
-    ----------
-    centre, scale : array (d,)
-        Of the parameters' coordinates.
-    coefficients : array (r, F)
-        Of `_features`.
-    """
+class FittedCurves:
+    "Curves, fitted by least squares; for the fields see `Curves`."
 
     centre: np.ndarray
     scale: np.ndarray
@@ -78,6 +70,19 @@ class Curves:
         columns = _features((z - self.centre) / self.scale, t)
         return np.einsum("nrf,rf->nr", columns, self.coefficients, optimize=True)
 
+# %% ../../nbs/analyst/37_guides.ipynb #983a3d8a
+@dataclass(frozen=True)
+class Curves(FittedCurves):
+    """Each value as a function of the parameters and of its own direction.
+
+    Parameters
+    ----------
+    centre, scale : array (d,)
+        Of the parameters' coordinates.
+    coefficients : array (r, F)
+        Of `_features`.
+    """
+
     def powers(self, z: np.ndarray) -> np.ndarray:
         "Coefficients (4, n, r) of 1, t, t² and t³ at z (n, d)."
         x = (z - self.centre) / self.scale
@@ -96,7 +101,7 @@ class Curves:
             ]
         )
 
-
+# %% ../../nbs/analyst/37_guides.ipynb #983a3d8a-p2
 def features(d: int) -> int:
     "How many coefficients a curve has with d parameters."
     return 2 * (1 + d + d * (d + 1) // 2) + 1 + d + 1
@@ -169,23 +174,10 @@ def _grid(low, high, size):
 def _at(values, index):
     return np.take_along_axis(values, index[..., None], axis=2)[..., 0]
 
-
+# %% ../../nbs/analyst/37_guides.ipynb #553296cf-p2-b1
 @dataclass(frozen=True)
-class Guide:
-    """Where the direction of each value's inputs should lie, given the parameters.
-
-    Parameters
-    ----------
-    direction : array (r, K)
-        g_j; zeros for a value whose inputs are not known.
-    curves : Curves
-    places : list of arrays (Q,)
-        For each value, where its likelihood is known,
-    log_eta : list of arrays (Q,)
-        and its logarithm there.
-    whole : array (r,)
-        Which curves are rounded.
-    """
+class Placed:
+    "What a guide knows; for the fields see `Guide`."
 
     direction: np.ndarray
     curves: Curves
@@ -209,6 +201,11 @@ class Guide:
             if found is not None:
                 places[j], log_eta[j], whole[j] = *found, True
         return cls(direction, curves, places, log_eta, whole)
+
+# %% ../../nbs/analyst/37_guides.ipynb #553296cf-p2-b2
+@dataclass(frozen=True)
+class Drawing(Placed):
+    "The density of each value's direction, on a grid."
 
     def _log_target(self, powers, t):
         "log of φ(t) η_j at a grid t (n, r, G), up to φ's factor."
@@ -236,6 +233,43 @@ class Guide:
         p = np.exp(log_p - top)
         area = (p.sum(axis=2) - (p[..., 0] + p[..., -1]) / 2) * (t[..., 1] - t[..., 0])
         return t, p, np.log(area) + top[..., 0] - 0.5 * np.log(2 * np.pi)
+
+# %% ../../nbs/analyst/37_guides.ipynb #553296cf-d
+def _drawn(guide, z, u, rng):
+    grid, p, log_area = guide._density(z, STEPS if guide.whole.any() else SMOOTH)
+    known, free = (guide.direction != 0).any(axis=1), u @ guide.direction.T
+    share = SHARE / len(known)
+    t = _straight(grid, p, rng)
+    t = np.where((rng.random(t.shape) < share) | ~known, free, t)
+    width = grid[..., 1] - grid[..., 0]
+    place = (t - grid[..., 0]) / width
+    left = np.clip(place.astype(int), 0, p.shape[2] - 2)
+    part = place - left
+    inside = (place >= 0) & (place <= p.shape[2] - 1)
+    area = (p.sum(axis=2) - (p[..., 0] + p[..., -1]) / 2) * width
+    q = np.where(inside, _at(p, left) * (1 - part) + _at(p, left + 1) * part, 0.0) / area
+    log_normal = -0.5 * t**2 - 0.5 * np.log(2 * np.pi)
+    log_q = np.log((1 - share) * q + share * np.exp(log_normal) + 1e-300)
+    log_weights = np.where(known, log_normal - log_q, 0.0)
+    return u + (t - free) @ guide.direction, log_weights, log_area
+
+# %% ../../nbs/analyst/37_guides.ipynb #553296cf-p2
+@dataclass(frozen=True)
+class Guide(Drawing):
+    """Where the direction of each value's inputs should lie, given the parameters.
+
+    Parameters
+    ----------
+    direction : array (r, K)
+        g_j; zeros for a value whose inputs are not known.
+    curves : Curves
+    places : list of arrays (Q,)
+        For each value, where its likelihood is known,
+    log_eta : list of arrays (Q,)
+        and its logarithm there.
+    whole : array (r,)
+        Which curves are rounded.
+    """
 
     def log_likelihood(self, z: np.ndarray) -> np.ndarray:
         "What the curves say of log p(s_dp | theta) (n,) at z (n, d), without a simulation."
@@ -265,28 +299,10 @@ class Guide:
         """
         rows = max(1, 2**21 // (STEPS * len(self.direction)))
         starts = range(0, len(z), rows)
-        parts = [self._draw(z[k : k + rows], u[k : k + rows], rng) for k in starts]
+        parts = [_drawn(self, z[k : k + rows], u[k : k + rows], rng) for k in starts]
         return tuple(np.concatenate(part) for part in zip(*parts))
 
-    def _draw(self, z, u, rng):
-        grid, p, log_area = self._density(z, STEPS if self.whole.any() else SMOOTH)
-        known, free = (self.direction != 0).any(axis=1), u @ self.direction.T
-        share = SHARE / len(known)
-        t = _straight(grid, p, rng)
-        t = np.where((rng.random(t.shape) < share) | ~known, free, t)
-        width = grid[..., 1] - grid[..., 0]
-        place = (t - grid[..., 0]) / width
-        left = np.clip(place.astype(int), 0, p.shape[2] - 2)
-        part = place - left
-        inside = (place >= 0) & (place <= p.shape[2] - 1)
-        area = (p.sum(axis=2) - (p[..., 0] + p[..., -1]) / 2) * width
-        q = np.where(inside, _at(p, left) * (1 - part) + _at(p, left + 1) * part, 0.0) / area
-        log_normal = -0.5 * t**2 - 0.5 * np.log(2 * np.pi)
-        log_q = np.log((1 - share) * q + share * np.exp(log_normal) + 1e-300)
-        log_weights = np.where(known, log_normal - log_q, 0.0)
-        return u + (t - free) @ self.direction, log_weights, log_area
-
-
+# %% ../../nbs/analyst/37_guides.ipynb #553296cf-p3
 def _straight(grid, p, rng):
     "One draw (n, r) from each density p (n, r, G), straight between the places of its grid."
     total = np.cumsum((p[..., 1:] + p[..., :-1]) / 2, axis=2)

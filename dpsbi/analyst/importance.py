@@ -17,6 +17,7 @@ from dpsbi.analyst.proposals import (
     draws_worth,
     evidence,
     no_weight,
+    warn_of_failures,
 )
 from ..behind import handed_over, simulate_kept
 from ..kept import Keeper
@@ -136,11 +137,7 @@ def _posterior(run, history, keeper, target_ess, model, release):
     failed = int(np.isneginf(run.log_eta).sum())
     if not (log_w > -np.inf).any():
         raise no_weight(release, n)
-    if failed > 0.01 * n:
-        warn(
-            f"{failed:,} of {n:,} simulations were not finite, or could not have been released at "
-            "all; they have weight zero"
-        )
+    warn_of_failures(failed, n)
     if target_ess is not None and history["ess"][-1] < target_ess:
         warn(
             f"the effective sample size is {history['ess'][-1]:.0f} after {rounds} rounds, not "

@@ -33,7 +33,7 @@ from .importance import importance
 from .input_smc import FEWEST as FEWEST_MOVED
 from .input_smc import MOST_BEGUN, input_smc
 from .particle_filter import StateSpace
-from .proposals import NoWeight
+from .proposals import NoWeight, warn_of_failures
 from .pseudo_marginal import FEWEST
 from .refine import refine
 from ..mechanisms import Release
@@ -325,11 +325,7 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     if reason:
         more = (CHECK_IT if approximate else "") + remedy
         warn(f"the result is not exact: {reason}, after {simulations:,} simulations.{more}")
-    if failed > 0.01 * simulations:
-        warn(
-            f"{failed:,} of {simulations:,} simulations were not finite, "
-            "or could not have been released at all; they have weight zero"
-        )
+    warn_of_failures(failed, simulations)
     if not posterior.approximate and posterior.ess < task.target:
         warn(
             f"the result is worth {posterior.ess:.0f} draws, not {task.target:.0f}, "

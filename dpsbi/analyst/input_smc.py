@@ -18,6 +18,7 @@ from .consensus import ALARM, LEAST
 from .moves import MOVES, POPULATIONS, begun, calls, move
 from .normal_coordinates import NormalCoordinates
 from .proposals import no_weight
+from .starts import Start
 from .temperatures import Stage, climb
 from ..behind import handed_over
 from ..draws import rhat
@@ -82,6 +83,7 @@ def input_smc(
     draws: int,
     rng: np.random.Generator,
     max_simulations: int = 200_000,
+    start: Posterior | None = None,
     **running: Unpack[Running],
 ) -> Posterior:
     """Draws from the exact posterior, by tempered moves of parameters and random inputs together.
@@ -102,6 +104,9 @@ def input_smc(
         The same generator gives the same draws.
     max_simulations : int
         In all, never exceeded; at least 2000.
+    start : Posterior, optional
+        Of `amortise` or any other method, from which the tempering begins; None: from the prior.
+        The result is exact whatever it is worth.
     **running
         See `dpsbi.running.Running`.
 
@@ -119,16 +124,19 @@ def input_smc(
     NoWeight
         A ValueError: nothing simulated could have been released.
     ValueError
-        For bad arguments, a mechanism without a density, discrete parameters, and a simulator that
-        cannot be repeated.
+        For bad arguments, a mechanism without a density, discrete parameters, a start of other
+        parameters, and a simulator that cannot be repeated.
 
     References
     ----------
-    Del Moral, Doucet and Jasra (2006); Dau and Chopin (2022); Graham and Storkey (2017).
+    Gelman and Meng (1998); Del Moral, Doucet and Jasra (2006); Dau and Chopin (2022); Graham and
+    Storkey (2017).
     """
     call = Call.of(running, input_smc)
     release = check_release(release)
     _check(release, model, draws, rng, max_simulations)
+    coordinates = NormalCoordinates(model.prior)
+    begun = None if start is None else _begun(start, model, coordinates)
     about = dict(
         method="input_smc",
         version=2,
@@ -139,14 +147,15 @@ def input_smc(
         limit=max_simulations,
         seed=seed_state(rng),
     )
+    about |= {} if begun is None else dict(start=begun.law.means.tolist())
     journal = SlowJournal(call.saved(about))
     probe, begin, rise, run, audit = rng.spawn(5)
-    coordinates = NormalCoordinates(model.prior)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
     tally = dict(made=probe_size(), failed=0)
     with call.bar(max_simulations, "input SMC", "simulations") as bar:
         limit = max_simulations - AUDITED
-        task = Task(release, model, coordinates, by_row, limit, call.executor, journal, bar, tally)
+        about = release, model, coordinates, by_row, limit, call.executor, journal, bar, tally
+        task = Task(*about, begun)
         first = _first(task, begin)
         chains = max(first.log_eta.shape[1] // MOVES, 3)
         stage = climb(task, first, chains, rise)
@@ -158,7 +167,7 @@ def input_smc(
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #0df422c8
 def _first(task: Task, rng) -> Cloud:
-    "Particles of the prior: more of them for long tapes, as far as the simulations go."
+    "Particles of prior or start: more of them for long tapes, as far as the simulations go."
     probe, draw, run = rng.spawn(3)
     x = task.coordinates.sample(40, probe)
     inputs = task.simulate(x, probe)[2].shape[1]
@@ -168,11 +177,24 @@ def _first(task: Task, rng) -> Cloud:
             f"the simulator takes {inputs:,} random inputs, too many for {POPULATIONS * n:,} "
             "particles in memory; use infer, or a method that knows the model's structure"
         )
-    x = task.coordinates.sample(POPULATIONS * n, draw).reshape(POPULATIONS, n, -1)
+    beginning = task.coordinates if task.start is None else task.start
+    x = beginning.sample(POPULATIONS * n, draw).reshape(POPULATIONS, n, -1)
     first = simulated_at(task, x, run).filled(draw)
     if (first.log_eta > -np.inf).sum() < 2 * POPULATIONS:
         raise no_weight(task.release, task.tally["made"])
     return first
+
+
+def _begun(start: Posterior, model: Model, coordinates: NormalCoordinates) -> Start:
+    "What the tempering begins from; ValueError for a posterior of other parameters."
+    if tuple(start.names) != tuple(model.prior.names):
+        raise ValueError(
+            f"the start is a posterior of {start.names}, "
+            f"but the model's parameters are {model.prior.names}"
+        )
+    rng = np.random.default_rng(0)  # the start is what it is, whatever the seed of the run
+    draws = start.resample(min(4000, max(200, int(start.ess))), rng).theta
+    return Start.of(draws, coordinates, rng)
 
 
 def _none(stage: Stage):

@@ -61,7 +61,7 @@ class LocalLine:
         floor = 1e-12 * self.line.sites.variance.max(axis=1)
         return replace(self, line=replace(self.line, error=np.diag(error + floor)))
 
-
+# %% ../../nbs/analyst/37_local_lines.ipynb #ec508035-p2
 def _mean_variance(line) -> np.ndarray:
     "Variances (r,) of the values' mixtures."
     return (np.exp(line.sites.log_weight) * line.sites.variance).sum(axis=1)
@@ -90,7 +90,7 @@ class Bent:
         "ℓ_b(a) (n, r)."
         return self.level + np.einsum("nrq,nq->nr", self.slope, a - self.place)
 
-
+# %% ../../nbs/analyst/37_local_lines.ipynb #155a1fd5-p2
 def bent(line: LocalLine, x: np.ndarray, simulate: Callable) -> Bent:
     """The local lines of particles x (n, D), which depend on their b alone.
 
@@ -159,7 +159,7 @@ class _Law:
         "Log density (n,) of a, up to a constant, at its z."
         return np.log(np.einsum("nqq->nq", self.root)).sum(axis=1) - 0.5 * (z**2).sum(axis=1)
 
-
+# %% ../../nbs/analyst/37_local_lines.ipynb #fa2cef8a-p2
 def step(
     line: LocalLine,
     x: np.ndarray,

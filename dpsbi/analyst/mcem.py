@@ -13,6 +13,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
+# %% ../../nbs/analyst/34_mcem.ipynb #3a47718a-own
 from dpsbi.analyst.ascent import (  # noqa: F401
     CONVERGED,
     LEAST_ESS,

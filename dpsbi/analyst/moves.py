@@ -42,7 +42,7 @@ def local(lines: list[Line]) -> list[LocalLine] | None:
     found = [LocalLine.of(line) for line in lines]
     return None if any(line is None for line in found) else found
 
-
+# %% ../../nbs/analyst/37_moves.ipynb #1971328e-p2
 def begun(task: Task, lines: list, cloud: Cloud, rng: np.random.Generator) -> tuple[list, Cloud]:
     "Lines and particles ready to move: local lines with their errors, and those of each particle."
     if isinstance(lines[0], Line):
@@ -96,7 +96,7 @@ def _proposed(task, lines, cloud, beta, rng):
     there = _halves(lines_there, shape) if lines_there else None
     return np.concatenate(new).reshape(*shape, -1), np.concatenate(gain).reshape(shape), there
 
-
+# %% ../../nbs/analyst/37_moves.ipynb #28455581-p2
 def move(task, lines, cloud, power, beta, rng) -> tuple[Cloud, Cloud, np.ndarray]:
     "The cloud after one step of lengths beta (P, M), what was tried, and whether accepted (P, M)."
     propose, run, accept = rng.spawn(3)
@@ -126,7 +126,7 @@ class Moved:
     renewal: float  # mean squared jump of the parameters, 1 for independent draws
     calls: int = 1  # simulations for each move
 
-
+# %% ../../nbs/analyst/37_moves.ipynb #32a0a02e-p2
 def block(task, lines, cloud, power, beta, moves, rng) -> Moved:
     "So many moves, ten positions of each chain kept."
     deal, start, *fill = rng.spawn(5)

@@ -68,7 +68,7 @@ def _check_tree(release, names, sums, least, most) -> None:
     whole_number("least", least, -(2**40), most=None)
     whole_number("most", most, least, most=None)
 
-
+# %% ../../nbs/analyst/51_noisy_trees.ipynb #tr-cases-p2
 def _cases(flat, root, prior, within) -> tuple[list[Tree], np.ndarray]:
     "A tree for each prior that is possible, and their weights."
     cases, log_w = [], []

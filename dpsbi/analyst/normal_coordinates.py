@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from .proposals import log_prior
 from ..inverses import two_sided
@@ -23,10 +23,15 @@ class _Quantile:
 
     frozen: Any
     size: int = 1
+    width: int = 1
 
     def theta(self, v):
         with np.errstate(all="ignore"):
             return two_sided(v, self.frozen.ppf, self.frozen.isf)
+
+    def v(self, theta):
+        low, high = self.frozen.cdf(theta), self.frozen.sf(theta)
+        return np.where(low < high, special.ndtri(low), -special.ndtri(high))
 
     def log_ratio(self, v):
         return np.zeros(len(v))
@@ -40,11 +45,14 @@ class _Normal:
 
     def __init__(self, frozen):
         values, vectors = np.linalg.eigh(frozen.cov_object.covariance)
-        self.mean, self.size = frozen.mean, len(values)
+        self.mean, self.size, self.width = frozen.mean, len(values), len(values)
         self.root = vectors * np.sqrt(np.maximum(values, 0))
 
     def theta(self, v):
         return self.mean + v @ self.root.T
+
+    def v(self, theta):
+        return (theta - self.mean) @ np.linalg.pinv(self.root).T
 
     def log_ratio(self, v):
         return np.zeros(len(v))
@@ -60,7 +68,7 @@ class _Own:
     "Any prior, in its unconstrained space, centred and scaled."
 
     def __init__(self, prior):
-        self.prior, self.size = prior, prior.free
+        self.prior, self.size, self.width = prior, prior.free, prior.dim
         theta = prior.sample(LEARNED, np.random.default_rng(0))
         z = prior.to_unconstrained(theta)
         low, high = np.quantile(z, [0.01, 0.99], axis=0)
@@ -76,13 +84,16 @@ class _Own:
     def theta(self, v):
         return self.prior.from_unconstrained(self._z(v))
 
+    def v(self, theta):
+        z = self.prior.to_unconstrained(theta)
+        return np.linalg.solve(self.root, (z - self.centre).T).T
+
     def log_ratio(self, v):
         log_normal = stats.norm.logpdf(v).sum(axis=1)
         return log_prior(self.prior, self._z(v)) + self.log_det - log_normal
 
     def sample(self, n, rng):
-        z = self.prior.to_unconstrained(self.prior.sample(n, rng))
-        return np.linalg.solve(self.root, (z - self.centre).T).T
+        return self.v(self.prior.sample(n, rng))
 
 # %% ../../nbs/analyst/36_normal_coordinates.ipynb #8877ef4c
 def _has_quantiles(frozen) -> bool:
@@ -126,6 +137,13 @@ class NormalCoordinates:
         cuts = np.cumsum([part.size for part in self._parts])[:-1]
         return zip(self._parts, np.split(v, cuts, axis=1))
 
+    def v(self, theta: np.ndarray) -> np.ndarray:
+        "v (n, dim) at parameters (n, d); not finite beyond the prior's support."
+        cuts = np.cumsum([part.width for part in self._parts])[:-1]
+        pieces = zip(self._parts, np.split(theta, cuts, axis=1))
+        with np.errstate(all="ignore"):
+            return np.concatenate([part.v(piece) for part, piece in pieces], axis=1)
+
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         "Coordinates (n, dim) of n draws from the prior."
         return np.concatenate([part.sample(n, rng) for part in self._parts], axis=1)
@@ -140,7 +158,7 @@ class NormalCoordinates:
             rho = sum(part.log_ratio(piece) for part, piece in self._pieces(v))
         return np.where(np.isnan(rho), -np.inf, rho)
 
-
+# %% ../../nbs/analyst/36_normal_coordinates.ipynb #7d173eb8-p2
 def _continuous(prior):
     "The prior; ValueError where it draws whole numbers only in some column."
     theta = prior.sample(64, np.random.default_rng(0))

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from .chosen_values import conditioned
+from .paths import values_along
 from .prediction import Prediction
 from ..behind import layout, simulate_kept
 from ..kept import Keeper
@@ -30,13 +31,8 @@ class _WholePaths:
     model: Any
 
     def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        model, t, seen = self.model, 0.0, []
-        state = model.start(theta, 1, rng)
-        for j, until in enumerate(model.times):
-            state = model.step(state, theta, t, until, rng) if until > t else state
-            seen.append(np.reshape(model.observed(state, j), (len(theta), -1)))
-            t = until
-        return np.concatenate(seen, axis=1).astype(float)
+        start = self.model.start(theta, 1, rng)
+        return values_along(self.model, start, theta, 0.0, self.model.times, 0, rng)
 
 
 def _as_model(model) -> Model:

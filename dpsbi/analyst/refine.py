@@ -16,7 +16,13 @@ import numpy as np
 from .importance import importance  # one family: weights of the same kind
 from .particle_filter import StateSpace
 from .pooling import pool
-from .proposals import NoWeight, StudentMixture, evidence, fit_proposal
+from dpsbi.analyst.proposals import (
+    NoWeight,
+    StudentMixture,
+    evidence,
+    fit_proposal,
+    warn_of_failures,
+)
 from .pseudo_marginal import pseudo_marginal
 from ..behind import handed_over
 from ..mechanisms import Release
@@ -213,15 +219,6 @@ def _fresh(posterior, have, release, model, wanted, rng, running) -> Posterior |
         warnings.simplefilter("ignore")  # of its own small sample; the pooled one is judged
         return importance(release, model, rng=rng, defensive=wanted.defensive, **how, **running)
 
-
-def _warn_of_failures(failed, made) -> None:
-    "Says so where many simulations were of no use."
-    if failed > 0.01 * made:
-        warn(
-            f"{failed:,} of {made:,} simulations were not finite, "
-            "or could not have been released at all; they have weight zero"
-        )
-
 # %% ../../nbs/analyst/47_refine.ipynb #5efaac98
 def _weighted(posterior, recycled, release, model, wanted, rng, running) -> Posterior:
     "By the mechanism's density: what is recycled and what is fresh, pooled."
@@ -238,7 +235,7 @@ def _weighted(posterior, recycled, release, model, wanted, rng, running) -> Post
     info = dict(method="refined", of=posterior.info.get("method", "unknown"))
     info |= dict(recycled_ess=have, fresh_ess=fresh.ess if fresh else 0.0)
     info |= dict(fresh_simulations=made, simulations=made, failed=failed)
-    _warn_of_failures(failed, made)
+    warn_of_failures(failed, made)
     return _judged(pool(parts, info), wanted.target_ess)
 
 # %% ../../nbs/analyst/47_refine.ipynb #b8816d5d

@@ -16,10 +16,9 @@ import numpy as np
 
 from .denoise import WALKERS, denoise  # noqa: F401
 from .error_models import SpikeSlab, error_model
-from .estimator import Estimator, usable
+from .estimator import Estimator, prior_simulations
 from .flows import ConditionalFlow, Ensemble, fit
 from .pairs import Simulations
-from .proposals import log_prior
 from .support import Support, fit_support
 from .training import Training
 from ..mechanisms import Release
@@ -28,17 +27,12 @@ from ..posterior import Posterior
 from ..prior import Prior, about_prior
 from ..privacy import Query, whole_number
 from ..running import Call, Checkpoint, NeuralRunning, about_run, check_generator
-from ..simulation import simulate_query
 from ..weights import kish
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #c14705f8
 def _simulate(query, model, simulations, dim, rng, call: Call, saved: Checkpoint) -> Simulations:
     "Draws of the prior with their query values, and no noise."
-    theta = model.prior.sample(simulations, rng)
-    s = simulate_query(query, model, theta, rng, call, saved, dim)
-    z = model.prior.to_unconstrained(theta)
-    log_p = log_prior(model.prior, z)
-    sims = usable(Simulations(z, s, log_p, log_p, np.zeros(simulations)))
+    sims = prior_simulations(query, model, simulations, rng, call, saved, dim)
     return sims.take(~np.isnan(sims.s).any(axis=1))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #a8db2d8c

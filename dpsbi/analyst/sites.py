@@ -54,10 +54,10 @@ class Profiles:
         top = values.max(axis=1, keepdims=True)
         return cls(places, values - np.where(np.isfinite(top), top, 0.0), whole)
 
-
+# %% ../../nbs/analyst/36_sites.ipynb #7d8aff9a-p2-b1
 @dataclass(frozen=True)
-class _Look:
-    "log η (r, G) with each value in turn put at places (r, G), the others as in `best`."
+class _Peak:
+    "Where the density of one value is highest; a smaller place is tried first."
 
     release: Release
     best: np.ndarray
@@ -85,6 +85,11 @@ class _Look:
             inner = np.linspace(low, high, 31, axis=1)
             places = np.column_stack([inner, places[rows, top]])
         return places[rows, self(places).argmax(axis=1)]
+
+# %% ../../nbs/analyst/36_sites.ipynb #7d8aff9a-p2
+@dataclass(frozen=True)
+class _Look(_Peak):
+    "log η (r, G) with each value in turn put at places (r, G), the others as in `best`."
 
     def width(self, centre, s) -> np.ndarray:
         "How far from its centre each profile falls by a half (r,): the noise's own unit."
@@ -134,7 +139,7 @@ class Sites:
         with np.errstate(divide="ignore"):
             return cls(centre, variance[:, None] * SPREADS, np.log(weights))
 
-
+# %% ../../nbs/analyst/36_sites.ipynb #a1d71f07-p2
 def _scale_mixture(unit, mass):
     "Weights (m, K) of normals with the variances above, to follow mass (m, G) at unit (m, G)."
     density = np.exp(-0.5 * unit[..., None] ** 2 / SPREADS) / np.sqrt(SPREADS)

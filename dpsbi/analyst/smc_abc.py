@@ -192,6 +192,12 @@ def _scale(scale, release):
         raise ValueError(f"scale must be above 0, one for each released value, not {scale}")
     return scale
 
+# %% ../../nbs/analyst/35_smc_abc.ipynb #241c9907-k
+def _kernel_of(kernel, s_dp, tolerance, scale) -> MechanismKernel | DistanceKernel:
+    if kernel == "distance":
+        return DistanceKernel(s_dp, float(tolerance), scale)
+    return MechanismKernel()
+
 # %% ../../nbs/analyst/35_smc_abc.ipynb #241c9907
 def smc_abc(
     release: Release,
@@ -254,20 +260,11 @@ def smc_abc(
     release = check_release(release)
     _check(release, kernel, draws, tolerance, populations, max_simulations)
     scale = _scale(scale, release)
-    about = about_run(
-        "smc_abc",
-        rng,
-        release,
-        version=2,
-        kernel=kernel,
-        settings=dict(draws=draws, tolerance=tolerance, limit=max_simulations),
-        populations=asdict(populations),
-        scale=None if scale is None else scale.tolist(),
-        prior=about_prior(model.prior),
-    )
-    chosen: MechanismKernel | DistanceKernel = MechanismKernel()
-    if kernel == "distance":
-        chosen = DistanceKernel(release.s_dp, float(tolerance), scale)
+    settings = dict(draws=draws, tolerance=tolerance, limit=max_simulations)
+    told = dict(scale=None if scale is None else scale.tolist(), prior=about_prior(model.prior))
+    told |= dict(kernel=kernel, settings=settings, populations=asdict(populations))
+    about = about_run("smc_abc", rng, release, version=2, **told)
+    chosen = _kernel_of(kernel, release.s_dp, tolerance, scale)
     how: dict[str, Any] = dict(executor=call.executor, saved=call.saved(about))
     with call.bar(None, "SMC-ABC", "simulations") as bar:
         run = Run(release, model, chosen, rng, bar=bar, **how)

@@ -14,7 +14,8 @@ from typing import Unpack
 import numpy as np
 from scipy import optimize, special
 
-from .estimator import NeuralPosterior, check_fit, check_share, usable
+# %% ../../nbs/analyst/46_sple.ipynb #7d605c13-own
+from .estimator import NeuralPosterior, check_fit, usable
 from .flows import on_one_thread
 from dpsbi.analyst.likelihood import (
     FITS,
@@ -52,7 +53,6 @@ def sple(
     noise_draws: int = 8,
     form: str | Fit = "local",
     training: Training = Training(steps=0, final_steps=200, members=2),
-    defensive: float = 0.1,
     draws: int = 10_000,
     **running: Unpack[NeuralRunning],
 ) -> "LikelihoodPosterior":
@@ -71,8 +71,8 @@ def sple(
     simulations : in each round
     noise_draws : of each simulation in each pool, as in `rqmc.noise_draws`
     form : "local", "paper" (no tilt, no regression layer), or a Fit
-    training : as in `sppe`; steps=0 uses the regression layer alone between rounds
-    defensive : share of each round from the prior
+    training : as in `sppe`, but for the correction; steps=0 uses the regression layer alone
+        between rounds
     draws : of the result
     **running : see `dpsbi.running.NeuralRunning`
 
@@ -88,25 +88,17 @@ def sple(
 
     Source: SPPE/SPLE, Algorithm 2.
     """
-    call = Call.of(running, sple)
+    call = Call.of(running, sple, training=Training)
     release = coded(check_release(release))
     check_fit(simulations, noise_draws, 200, rounds=rounds, draws=draws)
-    check_share(defensive)
     if not isinstance(form, Fit) and form not in FITS:
         raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
     form = form if isinstance(form, Fit) else FITS[form]
-    run = LikelihoodRounds(model.prior, simulations, defensive)
-    about = about_run(  # before anything is spawned: a run may be given more rounds later
-        "sple",
-        rng,
-        release,
-        prior=about_prior(model.prior),
-        simulations=simulations,
-        noise_draws=noise_draws,
-        form=asdict(form),
-        training=asdict(training),
-        defensive=defensive,
-    )
+    run = LikelihoodRounds(model.prior, simulations, training.defensive)
+    settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
+    settings |= dict(form=asdict(form), prior=about_prior(model.prior))
+    # before anything is spawned: a run may be given more rounds later
+    about = about_run("sple", rng, release, **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
     options = dict(how=form, learning=Learning(training, noise_draws, call.device))

@@ -12,14 +12,7 @@ from typing import Unpack
 import numpy as np
 from scipy import stats
 
-from dpsbi.analyst.estimator import (
-    CORRECTIONS,
-    Estimator,
-    NeuralPosterior,
-    check_fit,
-    check_share,
-    usable,
-)
+from .estimator import Estimator, NeuralPosterior, check_fit, usable
 from .flows import Ensemble, on_one_thread
 from .pairs import temper
 from .rounds import NeuralRounds, Proposal, truncated
@@ -40,9 +33,7 @@ def sppe(
     rounds: int = 10,
     simulations: int = 1000,
     noise_draws: int = 4,
-    correction: str = "weights",
     training: Training = Training(),
-    defensive: float = 0.1,
     draws: int = 10_000,
     **running: Unpack[NeuralRunning],
 ) -> NeuralPosterior:
@@ -58,11 +49,8 @@ def sppe(
     rounds : of simulation; the last one's simulations train the final ensemble, too
     simulations : in each round
     noise_draws : of each simulation in each pool, as in `rqmc.noise_draws`
-    correction : for the proposals. "weights" needs the mechanism's density to be sequential in
-        earnest; without one, all simulations count by u alone. "truncated": the truncated prior
-        as proposals. "atomic": the paper's eq. (8)
-    training : how much to train, and which flow
-    defensive : share of each round drawn from the prior
+    training : how much to train, which flow, the correction for the proposals, and the share of
+        each round drawn from the prior
     draws : of the result
     **running : see `dpsbi.running.NeuralRunning`
 
@@ -78,27 +66,17 @@ def sppe(
 
     Source: SPPE/SPLE, Algorithm 1.
     """
-    call = Call.of(running, sppe)
+    call = Call.of(running, sppe, training=Training)
     release = coded(check_release(release))
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
-    check_share(defensive)
-    if correction not in CORRECTIONS:
-        raise ValueError(f"correction must be one of {', '.join(CORRECTIONS)}, not {correction!r}")
-    run = NeuralRounds(model.prior, simulations, defensive if correction != "atomic" else 0.0)
-    about = about_run(  # before anything is spawned: a run may be given more rounds later
-        "sppe",
-        rng,
-        release,
-        prior=about_prior(model.prior),
-        simulations=simulations,
-        noise_draws=noise_draws,
-        correction=correction,
-        training=asdict(training),
-        defensive=defensive,
-    )
+    share = 0.0 if training.correction == "atomic" else training.defensive
+    run = NeuralRounds(model.prior, simulations, share)
+    how = Learning(training, noise_draws, call.device)
+    settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
+    # before anything is spawned: a run may be given more rounds later
+    about = about_run("sppe", rng, release, prior=about_prior(model.prior), **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
-    how = Learning(training, noise_draws, call.device, correction)
 
     def propose(child):
         return _next_proposal(release, run, how, child)

@@ -15,6 +15,7 @@ import numpy as np
 from .da_mcmc import GROUP, LearnedWalk, chains_posterior, warm_power
 from .ghosts import LatentPopulation, laplace_scales, peopled, visit
 from .leaps import LeapLearner, jump, move
+from .record_steps import carries, check_density
 from ..mechanisms import Release
 from ..model import check_complete
 from ..posterior import Posterior
@@ -89,7 +90,7 @@ def _group(release, latent, size, chains, sweeps, warmup, thin, moves, rng):
     _check_chains(mechanism, s_dp, people)
     return kept, rates
 
-
+# %% ../../nbs/analyst/36_unknown_n.ipynb #un-chains-p2
 def _log_eta(mechanism, s_dp, power, s):
     "log η(s_dp | s) (C,) to a power, at sums s (C, r)."
     return power * mechanism.log_prob(s_dp, s)
@@ -167,7 +168,8 @@ def da_unknown_n(
     for name, value in counts.items():
         whole_number(name, value, 0 if name == "warmup" else 1)
     _check_size(size)
-    _check_model(release, latent_model)
+    check_density(release)
+    carries(latent_model)  # refuses half of what that needs
     sweeps = math.ceil(draws / chains) * thin
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
@@ -202,18 +204,4 @@ def _check_size(size) -> None:
         raise ValueError(
             f"the prior of the number of records must lie at 0 and above, and its support begins "
             f"at {size.support()[0]}"
-        )
-
-
-def _check_model(release, latent) -> None:
-    "ValueError for a mechanism without density, or half of what moves need."
-    if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(
-            f"{type(release.mechanism).__name__} has no density (log_prob), which data "
-            "augmentation needs"
-        )
-    if hasattr(latent, "carry") != hasattr(latent, "log_prior"):
-        raise ValueError(
-            "a latent model offers carry and log_prior together, or neither: with one of them "
-            "nothing can move"
         )

@@ -106,6 +106,21 @@ def _bound(a, b, names, epsilon, delta, alpha, rng) -> Audit:
         counts,
     )
 
+# %% ../../nbs/checks/54_audit.ipynb #588171af-c
+def _check_claim(epsilon, delta, confidence) -> None:
+    if not (epsilon >= 0 and 0 <= delta < 1 and 0 < confidence < 1):
+        raise ValueError(
+            "a claim is epsilon >= 0 and 0 <= delta < 1, at a confidence between 0 and 1, "
+            f"not {epsilon}, {delta}, {confidence}"
+        )
+
+
+def _check_alike(one, other) -> None:
+    if one != other:
+        raise ValueError(
+            f"outputs must have one shape, not {one} under one input and {other} under the other"
+        )
+
 # %% ../../nbs/checks/54_audit.ipynb #588171af
 def audit(
     run: Callable,
@@ -160,21 +175,13 @@ def audit(
     Ding et al. (2018); Bichsel et al. (2021).
     """
     call = Call.of(running, audit)
-    if not (epsilon >= 0 and 0 <= delta < 1 and 0 < confidence < 1):
-        raise ValueError(
-            "a claim is epsilon >= 0 and 0 <= delta < 1, at a confidence between 0 and 1, "
-            f"not {epsilon}, {delta}, {confidence}"
-        )
+    _check_claim(epsilon, delta, confidence)
     runs = whole_number("runs", runs, 1000)
     *seeds, searching = rng.spawn(3)
     with call.bar(2 * runs, "audit", "runs") as bar:
         both = zip((x, x_neighbour), seeds)
         a, b = (_outputs(run, data, runs, seed, call, bar) for data, seed in both)
-    if a.shape[1:] != b.shape[1:]:
-        raise ValueError(
-            f"outputs must have one shape, not {a.shape[1:]} under one input "
-            f"and {b.shape[1:]} under the other"
-        )
+    _check_alike(a.shape[1:], b.shape[1:])
     both, names = columns(np.concatenate([a, b]), digits)
     return _bound(
         both[: len(a)], both[len(a) :], names, epsilon, delta, (1 - confidence) / 2, searching

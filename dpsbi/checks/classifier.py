@@ -136,12 +136,8 @@ def c2st_scores(
     "The accuracies (repeats, folds) of which `c2st` is the mean; the same arguments."
     return _c2st_scores(a, b, rng, size, repeats, folds, executor)
 
-# %% ../../nbs/checks/50_classifier.ipynb #a870df96
-def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
-    "Checks, warns the caller of the caller, and scores."
-    a, b = as_pair(a, b)
-    worth = [int(draws_worth(p, other) + 1e-6) for p, other in ((a, b), (b, a))]
-    n = min(worth) if size is None else size
+# %% ../../nbs/checks/50_classifier.ipynb #a870df96-c
+def _check_sizes(a, b, n, folds, repeats) -> None:
     for name, value, least in (
         ("folds", folds, 2),
         ("repeats", repeats, 1),
@@ -154,23 +150,34 @@ def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
             f"size = {n} draws of each are wanted, but {short[0]} has only "
             f"{len(dict(a=a, b=b)[short[0]])}"
         )
+
+# %% ../../nbs/checks/50_classifier.ipynb #a870df96-w
+def _warn_of_copies(name, p, n, effective, chosen) -> None:
+    "To the caller of the public function: where copies decide, or where they were left out."
+    if n > effective:
+        warnings.warn(
+            f"size = {n} draws of each are compared, but those of {name} are worth "
+            f"{effective}: their copies tell them apart; "
+            "leave size out to ask whether the posterior is right",
+            stacklevel=4,
+        )
+    elif chosen and effective < len(p) and p.log_weights is None and "chains" not in p.info:
+        warnings.warn(
+            f"the {len(p)} draws of {name} are copies, worth {effective}, "
+            f"and no more than {n} of each are compared; "
+            "pass the weighted posterior itself",
+            stacklevel=4,
+        )
+
+# %% ../../nbs/checks/50_classifier.ipynb #a870df96
+def _c2st_scores(a, b, rng, size, repeats, folds, executor) -> np.ndarray:
+    "Checks, warns the caller of the caller, and scores."
+    a, b = as_pair(a, b)
+    worth = [int(draws_worth(p, other) + 1e-6) for p, other in ((a, b), (b, a))]
+    n = min(worth) if size is None else size
+    _check_sizes(a, b, n, folds, repeats)
     for name, p, effective in (("a", a, worth[0]), ("b", b, worth[1])):
-        if n > effective:
-            warnings.warn(
-                f"size = {n} draws of each are compared, but those of {name} are worth "
-                f"{effective}: their copies tell them apart; "
-                "leave size out to ask whether the posterior is right",
-                stacklevel=3,
-            )
-        elif (
-            size is None and effective < len(p) and p.log_weights is None and "chains" not in p.info
-        ):
-            warnings.warn(
-                f"the {len(p)} draws of {name} are copies, worth {effective}, "
-                f"and no more than {n} of each are compared; "
-                "pass the weighted posterior itself",
-                stacklevel=3,
-            )
+        _warn_of_copies(name, p, n, effective, size is None)
     return all_scores(a, b, n, folds, repeats, rng, n <= min(worth), executor)
 
 # %% ../../nbs/checks/50_classifier.ipynb #002eba83

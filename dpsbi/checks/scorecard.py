@@ -99,6 +99,20 @@ def _score(method, reference, size, release, model, truth, simulations, seed):
         line["negative_log_density"] = negative_log_density(found, truth, prior=prior)
     return line
 
+# %% ../../nbs/checks/53_scorecard.ipynb #dac25268-c
+def _check_asked(reference, release, model, truth, seeds) -> None:
+    if reference is None and release is None and truth is None:
+        raise ValueError(
+            "nothing to score by: give a reference, a release with its model, "
+            "or the true parameters"
+        )
+    if (release is None) != (model is None) and not (release is None and truth is not None):
+        raise ValueError("the log median distance needs both, the release and the model")
+    if not seeds or any(not isinstance(seed, int) or seed < 0 for seed in seeds):
+        raise ValueError(
+            f"seeds must be whole numbers of at least 0, and at least one, not {seeds}"
+        )
+
 # %% ../../nbs/checks/53_scorecard.ipynb #dac25268
 def score(
     method: Callable,
@@ -147,17 +161,7 @@ def score(
 
     call = Call.of(running, score)
     seeds = tuple(np.atleast_1d(seeds).tolist())
-    if reference is None and release is None and truth is None:
-        raise ValueError(
-            "nothing to score by: give a reference, a release with its model, "
-            "or the true parameters"
-        )
-    if (release is None) != (model is None) and not (release is None and truth is not None):
-        raise ValueError("the log median distance needs both, the release and the model")
-    if not seeds or any(not isinstance(seed, int) or seed < 0 for seed in seeds):
-        raise ValueError(
-            f"seeds must be whole numbers of at least 0, and at least one, not {seeds}"
-        )
+    _check_asked(reference, release, model, truth, seeds)
     reference = None if reference is None else as_posterior(reference, "reference")
     tasks = ((method, reference, size, release, model, truth, simulations, seed) for seed in seeds)
     lines = []

@@ -20,10 +20,10 @@ from .rounding import CROWD, DIMENSIONS, SIMULATED, UNIT, mmd_error, most_simula
 from .routes import as_bounds, as_vectors, route
 from .sensitivity import ESTIMATORS, mmd_sensitivity  # noqa: F401
 
-# %% ../../nbs/distances/04_mmd.ipynb #e6d035e9
+# %% ../../nbs/distances/04_mmd.ipynb #e6d035e9-b1
 @dataclass(frozen=True)
-class _Public(Distance):
-    "What is public of a maximum mean discrepancy; fields as `MMD` has them."
+class _Terms(Distance):
+    "Of a distance, what is public; for the fields see `mmd_distance`."
 
     kernel: Kernel
     n: int
@@ -46,6 +46,11 @@ class _Public(Distance):
         elif isinstance(self.kernel, FourierFeatures):
             object.__setattr__(self, "dim", self.kernel.omega.shape[1])
         self.sensitivity  # raises where there is none
+
+# %% ../../nbs/distances/04_mmd.ipynb #e6d035e9
+@dataclass(frozen=True)
+class _Public(_Terms):
+    "What is public of a maximum mean discrepancy; fields as `MMD` has them."
 
     @property
     def spread(self) -> float:

@@ -63,7 +63,7 @@ def _read_table(entry, folder):
         raise ValueError(f'values: "{entry["csv"]}" has two columns of one name: {head}')
     return rows
 
-
+# %% ../../nbs/mechanisms/14_agency_tables.ipynb #cb-cell-p2
 def _picked_rows(entry, folder):
     "The rows of a codebook's table that `where` picks."
     try:
@@ -103,7 +103,7 @@ def _from_table(entry, names, folder):
         return values, names
     return _by_key(entry, [row[entry["key"]] for row in rows], values, names)
 
-
+# %% ../../nbs/mechanisms/14_agency_tables.ipynb #cb-csv-p2
 def _by_key(entry, found, values, names):
     "Values in the order of the names; NaN for a name without a row."
     at = dict(zip(found, values))

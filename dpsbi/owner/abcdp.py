@@ -7,9 +7,8 @@ __all__ = ['NothingAccepted', 'abcdp', 'synthetic']
 
 # %% ../../nbs/owner/24_abcdp.ipynb #0215948e
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import fields
 from functools import partial
 from itertools import chain
 from typing import Any, Unpack
@@ -45,18 +44,6 @@ class NothingAccepted(ValueError):
     def __init__(self, message: str, cost: Cost):
         super().__init__(message)
         self.cost = cost
-
-# %% ../../nbs/owner/24_abcdp.ipynb #0706de10
-def _call(running: Mapping[str, Any]) -> Call:
-    "The running keywords of a run; TypeError for others, saying where they belong."
-    belong = [name for name in running if name in (field.name for field in fields(Trials))]
-    if belong:
-        given = ", ".join(f"{name}=…" for name in belong)
-        raise TypeError(
-            f"abcdp() got an unexpected keyword argument {belong[0]!r}. "
-            f"It belongs to dpsbi.owner.abcdp.Trials: pass trials=Trials({given})"
-        )
-    return Call.of(running, abcdp)
 
 # %% ../../nbs/owner/24_abcdp.ipynb #8d8ae52e
 def _below(terms: Terms, batches: Iterable[tuple], source) -> tuple[np.ndarray, Run]:
@@ -175,7 +162,7 @@ def abcdp(
 
     Source: Park, Vinaroz, Jitkrittum (2021), ABCDP, Algorithm 1.
     """
-    call = _call(running)
+    call = Call.of(running, abcdp, trials=Trials)
     check_generator(rng)
     sensitivity = charged_sensitivity(distance)
     terms = Terms(sensitivity, threshold, count, epsilon, resample, budget, trials)

@@ -65,14 +65,13 @@ def _four(values) -> np.ndarray:
         raise ValueError(f"expected shape (n, 4), columns {NAMES}, not {values.shape}")
     return values
 
-# %% ../../nbs/simulators/13_outbreak_prior.ipynb #ddcb2f51
+# %% ../../nbs/simulators/13_outbreak_prior.ipynb #ddcb2f51-b1
 @dataclass(frozen=True)
-class _Bounded:
-    "Draws and density of the prior; fields as `OutbreakPrior` has them."
+class _Burden:
+    "The prior of the burden, cut to what is possible."
 
     burden_mean: float = 200.0
     burden_sd: float = 30.0
-
     names, dim, free = NAMES, 4, 4
 
     def __post_init__(self):
@@ -88,6 +87,11 @@ class _Bounded:
         ends = np.array([LOWEST[3], _ends(np.ones(4))[3]])
         low, high = (ends - self.burden_mean) / self.burden_sd
         return stats.truncnorm(low, high, self.burden_mean, self.burden_sd)
+
+# %% ../../nbs/simulators/13_outbreak_prior.ipynb #ddcb2f51
+@dataclass(frozen=True)
+class _Bounded(_Burden):
+    "Draws and density of the prior; fields as `OutbreakPrior` has them."
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         "n draws (n, 4)."

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SYNTHETIC_TIMES', 'SYNTHETIC_COUNTS', 'SYNTHETIC_TRUTH', 'BOARDING_SCHOOL', 'BOARDING_SCHOOL_POPULATION', 'PRINTED',
-           'sir', 'HiddenEpidemic', 'sir_state_space', 'infection_counts_query', 'synthetic_release', 'Printed']
+           'sir', 'Stepping', 'HiddenEpidemic', 'sir_state_space', 'infection_counts_query', 'synthetic_release',
+           'Printed']
 
 # %% ../../nbs/simulators/14_sir.ipynb #c5c8bdc9
 import math
@@ -114,20 +115,10 @@ def _forecast(theta, population, state, left, out):
             y = _move(_move(_move(_move(y, h / 6, k1), h / 3, k2), h / 3, k3), h / 6, k4)
         out[i, 0], out[i, 1] = y[1], y[4]
 
-# %% ../../nbs/simulators/14_sir.ipynb #7ce9fc61
+# %% ../../nbs/simulators/14_sir.ipynb #7ce9fc61-b1
 @dataclass(frozen=True)
-class HiddenEpidemic:
-    """The SIR epidemic as a model that can be stepped, for `pseudo_marginal`.
-
-    States (B, P, 2) hold S and I of P particles for each of B thetas.
-
-    Parameters
-    ----------
-    prior : Prior
-        Of (beta, gamma).
-    epidemic : Epidemic
-        The simulator.
-    """
+class Stepping:
+    "An epidemic that can be stepped; for the fields see `HiddenEpidemic`."
 
     prior: Prior
     epidemic: Epidemic
@@ -154,6 +145,21 @@ class HiddenEpidemic:
         rates = np.repeat(theta, state.shape[1], axis=0)
         after = self.epidemic.after(state.reshape(-1, 2), rates, [until - t], rng)
         return after.reshape(state.shape)
+
+# %% ../../nbs/simulators/14_sir.ipynb #7ce9fc61
+@dataclass(frozen=True)
+class HiddenEpidemic(Stepping):
+    """The SIR epidemic as a model that can be stepped, for `pseudo_marginal`.
+
+    States (B, P, 2) hold S and I of P particles for each of B thetas.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of (beta, gamma).
+    epidemic : Epidemic
+        The simulator.
+    """
 
     def observed(self, state: np.ndarray, j: int) -> np.ndarray:
         "The infected (B, P), which is what is counted at each observation j."
