@@ -20,12 +20,21 @@ def values_at(p: np.ndarray, place: np.ndarray) -> np.ndarray:
     inside = (place >= 0) & (place < len(p))
     return np.where(inside, p[np.clip(place, 0, len(p) - 1)], 0.0)
 
-# %% ../../nbs/analyst/50_count_laws.ipynb #87b4cd92-b1
+# %% ../../nbs/analyst/50_count_laws.ipynb #cl-small
 NEGLIGIBLE = 1e-25  # of the largest probability: less is cut from the ends of a law
 OUT_OF_REACH = 1e-10  # of the largest: a total that is less probable is misread, or a value is
 LARGEST_TABLE = 2 * 10**8  # joint probabilities of two counts
 
+# %% ../../nbs/analyst/50_count_laws.ipynb #cl-convolved
+def _convolved(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    "The convolution; by Fourier transforms where it is long, without what is rounding error then."
+    if len(p) * len(q) < 10**7:
+        return np.convolve(p, q)
+    size = fft.next_fast_len(len(p) + len(q) - 1, real=True)
+    found = fft.irfft(fft.rfft(p, size) * fft.rfft(q, size), size)[: len(p) + len(q) - 1]
+    return np.where(found > 1e-15 * found.max(), found, 0.0)
 
+# %% ../../nbs/analyst/50_count_laws.ipynb #87b4cd92-b1
 @dataclass(frozen=True, eq=False)
 class Probabilities:
     "Probabilities of whole numbers, and what sums them up; see `CountLaw`."
@@ -198,11 +207,7 @@ class Case(Conditioned):
     def joint(self, a: int, b: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         "Values of cell a (k,) and of another b (l,), and their joint probabilities (k, l)."
         one, other, group = self.laws[a], self.laws[b], self.group_of(a)
-        if len(one.p) * len(other.p) > LARGEST_TABLE:
-            raise ValueError(
-                f"a table of {len(one.p):,} counts by {len(other.p):,} does not fit into memory; "
-                "a difference or a sum has a law of its own, and sample() gives joint draws"
-            )
+        _check_table(one, other)
         p = one.p[:, None] * other.p
         if group is not None and b in group.cells:
             rest = self.rest(group, {a, b})
@@ -213,13 +218,7 @@ class Case(Conditioned):
 
     def log_evidence(self) -> float:
         "log of the probability that all totals hold; -inf where one is out of reach."
-        return sum(map(self._log_holds, self.groups), 0.0)
-
-    def _log_holds(self, group: Group) -> float:
-        law = added([self.laws[j] for j in group.cells])
-        found = law.probability(most=group.total) if group.bound else float(law.at(group.total))
-        least = OUT_OF_REACH * (1.0 if group.bound else law.p.max())
-        return math.log(found) if found > least else -math.inf
+        return sum((_log_holds(self.laws, group) for group in self.groups), 0.0)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         "n joint draws (n, cells)."
@@ -232,16 +231,24 @@ class Case(Conditioned):
                 left = left - draws[:, j]
         return draws
 
+# %% ../../nbs/analyst/50_count_laws.ipynb #cl-table
+def _check_table(one, other) -> None:
+    "ValueError for a joint law that is too large."
+    if len(one.p) * len(other.p) > LARGEST_TABLE:
+        raise ValueError(
+            f"a table of {len(one.p):,} counts by {len(other.p):,} does not fit into memory; "
+            "a difference or a sum has a law of its own, and sample() gives joint draws"
+        )
+
+# %% ../../nbs/analyst/50_count_laws.ipynb #cl-holds
+def _log_holds(laws, group) -> float:
+    "log of the probability that one total holds."
+    law = added([laws[j] for j in group.cells])
+    found = law.probability(most=group.total) if group.bound else float(law.at(group.total))
+    least = OUT_OF_REACH * (1.0 if group.bound else law.p.max())
+    return math.log(found) if found > least else -math.inf
+
 # %% ../../nbs/analyst/50_count_laws.ipynb #72889b5a
-def _convolved(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    "The convolution; by Fourier transforms where it is long, without what is rounding error then."
-    if len(p) * len(q) < 10**7:
-        return np.convolve(p, q)
-    size = fft.next_fast_len(len(p) + len(q) - 1, real=True)
-    found = fft.irfft(fft.rfft(p, size) * fft.rfft(q, size), size)[: len(p) + len(q) - 1]
-    return np.where(found > 1e-15 * found.max(), found, 0.0)
-
-
 def added(laws: Sequence[CountLaw]) -> CountLaw:
     "The law of the sum of independent numbers; 0 for none."
     total = CountLaw(0, np.ones(1))

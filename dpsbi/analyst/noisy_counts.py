@@ -326,6 +326,9 @@ def _case(flat, prior, groups, within) -> tuple[Case | None, float]:
     return (case, log_weight) if log_weight > -math.inf else (None, log_weight)
 
 # %% ../../nbs/analyst/51_noisy_counts.ipynb #a72d09e9-p2
+#| export
+
+# %% ../../nbs/analyst/51_noisy_counts.ipynb #nc-logs
 class _LogProbabilities(dict):
     "log probabilities of priors at ranges of whole numbers, each range asked for once."
 

@@ -44,7 +44,7 @@ def _number_in(text, missing, thousands, where):
         "in % must be divided by 100 first, and the noise with them"
     )
 
-
+# %% ../../nbs/mechanisms/14_agency_tables.ipynb #at-read
 def _read_table(entry, folder):
     "The rows of a codebook's table."
     path = (folder / str(entry["csv"])).resolve()

@@ -233,7 +233,7 @@ def _name(text) -> str:
         raise ValueError(f"a name must be a text, not {text!r}")
     return str(text)
 
-
+# %% ../../nbs/mechanisms/15_codebook.ipynb #cb-about
 def _about(query):
     "The fields of a query without its function."
     words = (*PROTECTS, "step", "dim")

@@ -259,7 +259,7 @@ def _quantile(log_u: np.ndarray, t: float) -> np.ndarray:
     table = _log_lower(t)
     return np.minimum(np.searchsorted(table, log_u) - (len(table) - 1.0), 0)
 
-
+# %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #dg-smallest
 def _smallest_scale(cls, query: Query, epsilon: float, delta: float, step: float) -> float:
     "The smallest scale whose ε at this δ is at most `epsilon`."
     cls(1.0, step).cost(query, delta)  # refuses a delta outside (0, 1)
