@@ -124,6 +124,8 @@ def picture(release, exact, naive, rng):
     """
     import matplotlib.pyplot as plt
 
+    from dpsbi.colours import BLUE, ORANGE
+
     fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     days = np.arange(1, len(release.s_dp) + 1)
     epidemics = school()[0].simulate(exact.resample(2000, rng).theta, rng)
@@ -131,7 +133,7 @@ def picture(release, exact, naive, rng):
     left.fill_between(
         days,
         *np.quantile(epidemics, [0.05, 0.95], axis=0),
-        color="#2b5c8a",
+        color=BLUE,
         alpha=0.25,
         lw=0,
         label="exact: 90 % of epidemics that take off",
@@ -139,15 +141,13 @@ def picture(release, exact, naive, rng):
     left.plot(
         days,
         curve(naive.mean()[None], 763, len(days))[0],
-        color="#d1682a",
+        color=ORANGE,
         label="naive: fitted curve",
     )
     left.plot(days, release.s_dp, "k.", label="published, private at ε = 0.5")
-    (
-        left.set(xlabel="day", ylabel="boys in bed", ylim=(-50, 400)),
-        left.legend(fontsize=8, loc="upper right"),
-    )
-    for posterior, color, name in ((exact, "#2b5c8a", "exact"), (naive, "#d1682a", "naive")):
+    left.set(xlabel="day", ylabel="boys in bed", ylim=(-50, 450))
+    left.legend(fontsize=8, loc="upper left", frameon=False)
+    for posterior, color, name in ((exact, BLUE, "exact"), (naive, ORANGE, "naive")):
         draws = in_words(posterior).resample(20_000, rng).theta[:, 0]
         right.hist(
             draws,
@@ -158,7 +158,8 @@ def picture(release, exact, naive, rng):
             color=color,
             label=name,
         )
-    right.set(xlabel="R0", yticks=[]), right.legend()
+    right.set(xlabel="R0, persons infected by one", ylabel="density", yticks=[])
+    right.legend(frameon=False)
     return fig
 
 # %% ../nbs/cases/00_demo.ipynb #d6a6d2ec

@@ -1,7 +1,9 @@
 """The benchmark measures what it says: exact draws are exact, rows are kept, failures too."""
 
 import json
+import subprocess
 import sys
+from inspect import getsource
 
 import numpy as np
 import pytest
@@ -79,6 +81,15 @@ def test_a_wrong_posterior_is_told_apart():
 def test_simulations_are_counted_by_the_simulator():
     row = runs.one_run(SMALL, "importance", 2000, 1)
     assert row["simulations"] == 2000 and row["mean_off"] < 0.25
+
+
+def test_a_run_answers_for_its_own_memory_and_not_for_who_started_it():
+    ballast = np.ones(40_000_000)  # 305 MB here
+    assert runs.memory() > 300 and ballast[-1] == 1
+    said = "\n".join(["import resource", "from pathlib import Path", getsource(runs.memory)])
+    command = [sys.executable, "-c", f"{said}\nprint(memory())"]
+    found = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert 5 < found < 100
 
 
 def test_rows_are_kept_failures_too_and_nothing_is_run_twice(tmp_path, monkeypatch):

@@ -266,6 +266,20 @@ def test_links_lead_to_parts_that_exist(path):
     assert not lost(path, read(path))
 
 
+LONG = 60  # cells, beyond which a page needs a table of contents
+
+
+@every_notebook
+def test_long_pages_say_what_is_on_them(path):
+    nb = read(path)
+    if len(nb["cells"]) > LONG:
+        texts = ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "markdown"]
+        parts = {slug(h) for text in texts for h in re.findall(r"^## (.*)$", text, re.M)}
+        contents = texts[0].partition("**On this page:**")[2]
+        missing = parts - {target.removeprefix("#") for target in links(contents)}
+        assert not missing, f"contents of {path.name} lack {', '.join(sorted(missing))}"
+
+
 def test_a_lost_part_is_seen():
     text = "# A part, *here*\n[x](#a-part-here) [y](#no-such-part) `[z](#code)`"
     assert lost(NBS / "x.ipynb", {"cells": [cell(text, "markdown")]}) == ["no-such-part"]

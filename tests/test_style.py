@@ -3,9 +3,11 @@
 import ast
 import io
 import json
+import re
 import subprocess
 import sys
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,12 +50,22 @@ EMPTY = {
 }
 
 
+@cache
+def parsed(source):
+    "The tree of a cell; two tests ask for each."
+    return ast.parse(source)
+
+
+def without_magics(source):
+    "A cell's code, as Python reads it."
+    kept = (line for line in source.splitlines() if not line.lstrip().startswith(("%", "!")))
+    return "\n".join(kept) + "\n"
+
+
 def lines_of_code(source):
     "Lines of a cell that hold code: without docstrings, comments and blank lines."
-    kept = (line for line in source.splitlines() if not line.lstrip().startswith(("%", "!")))
-    source = "\n".join(kept) + "\n"
-    said = set()
-    for node in ast.walk(ast.parse(source)):
+    source, said = without_magics(source), set()
+    for node in ast.walk(parsed(source)):
         body = getattr(node, "body", None)
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             said |= set(range(body[0].lineno, body[0].end_lineno + 1))
@@ -81,3 +93,74 @@ def test_cells_are_short():
     assert sizes[longest] <= LONGEST, f"{longest} has {sizes[longest]} lines of code"
     long = sum(n > LONG for n in sizes.values())
     assert long <= MOST_LONG * len(sizes), f"{long} of {len(sizes)} cells have more than {LONG}"
+
+
+# Figures: which words mean a colour that is picked by hand, and a letter that is too small
+PICKED = re.compile(r"(C\d|tab:\w+|#[0-9a-fA-F]{3,8})[-.:o^sx*+|,v]*")
+NEUTRAL = re.compile(r"k|w|black|white|none|face|gr[ae]y|[01]?\.\d+|[01]")
+COLOURED = (
+    "c color colors ec fc facecolor edgecolor mfc mec markerfacecolor markeredgecolor".split()
+)
+MARKED = "plot loglog semilogx semilogy errorbar step stem".split()
+BY_LETTER = re.compile(r"[bgrcmy]([-.:o^sx*+|,v]*)")
+SMALL = "fontsize labelsize titlesize".split()
+PALETTE = "nbs/06_colours.ipynb"
+
+
+def picked_by_hand(source):
+    "What a cell draws with that is not of the palette, or smaller than 8 points."
+    for node in ast.walk(parsed(source)):
+        match node:
+            case ast.Constant(value=str(word)) if PICKED.fullmatch(word):
+                yield word
+            case ast.JoinedStr(values=[ast.Constant(value="C"), *_]):
+                yield 'f"C…"'
+            case ast.keyword(arg=name, value=ast.Constant(value=str(word))) if name in COLOURED:
+                if not (NEUTRAL.fullmatch(word) or PICKED.fullmatch(word)):
+                    yield word
+            case ast.keyword(arg=name, value=ast.Constant(value=size)) if name in SMALL:
+                if isinstance(size, int | float) and size < 8:
+                    yield f"{name}={size}"
+            case ast.Call(func=ast.Attribute(attr=name), args=args) if name in MARKED:
+                words = [a.value for a in args if isinstance(a, ast.Constant)]
+                yield from (w for w in words if isinstance(w, str) and BY_LETTER.fullmatch(w))
+
+
+@pytest.mark.parametrize(
+    "source, seen",
+    [
+        ('ax.plot(x, "C1o-")', ["C1o-"]),
+        ('ax.plot(x, y, "r--", label="b")', ["r--"]),
+        ('ax.bar(x, y, color="tab:red", ec="white")', ["tab:red"]),
+        ('ax.fill_between(x, y, color="steelblue")', ["steelblue"]),
+        ('ax.plot(x, color=f"C{k}")', ['f"C…"']),
+        ('dict(a="#d1682a", b=BLUE, c="0.5")', ["#d1682a"]),
+        ("ax.legend(fontsize=7)", ["fontsize=7"]),
+        ('ax.plot(x, "k:", color=BLUE, fontsize=8)', []),
+    ],
+)
+def test_a_colour_picked_by_hand_is_seen(source, seen):
+    assert list(picked_by_hand(source)) == seen
+
+
+def code_cells():
+    "(notebook, cell's id, its code without magics) of all notebooks."
+    for path in sorted((ROOT / "nbs").rglob("[0-9a-z]*.ipynb")):
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                source = without_magics("".join(cell["source"]))
+                yield path.relative_to(ROOT).as_posix(), cell["id"], source
+
+
+def test_figures_have_the_colours_and_the_letters_of_the_house():
+    drawing, styled, wrong = set(), set(), []
+    for page, name, source in code_cells():
+        if page != PALETTE:
+            wrong += [f"{page} {name}: {word}" for word in picked_by_hand(source)]
+        if "plt." in source and "#| export" not in source:
+            drawing.add(page)
+        if "figure_style()" in source:
+            styled.add(page)
+    assert not wrong, "colours stand in dpsbi.colours; letters have 8 points:\n" + "\n".join(wrong)
+    plain = drawing - styled
+    assert not plain, f"no figure_style() in {', '.join(sorted(plain))}"

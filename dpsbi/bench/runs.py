@@ -145,23 +145,29 @@ def one_run(task: Task, method: str, simulations: int, seed: int) -> dict[str, A
         simulations=simulator.made,
         seconds=seconds,
         memory=memory() - before,
+        peak=memory(),
         says_exact=says,
         warned=method in OURS and bool(said),
     ) | judged(exact, found)
 
 
 def memory() -> float:
-    "Peak memory of this process so far, MB."
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    "Peak resident memory of this process so far, MB."
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # no Linux: there a child's peak may begin at its parent's
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return float(line.split()[1]) / 1024
 
 # %% ../../nbs/bench/02_runs.ipynb #br-process
 VERSIONS = ("numpy", "torch", "sbi", "pyabc")
 
 
-def versions() -> dict[str, str]:
-    "Of the libraries that matter, those that are installed."
+def versions(names: Sequence[str] = VERSIONS) -> dict[str, str]:
+    "Of these libraries, those that are installed."
     found = {}
-    for name in VERSIONS:
+    for name in names:
         try:
             found[name] = version(name)
         except ModuleNotFoundError:

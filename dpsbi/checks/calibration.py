@@ -15,6 +15,7 @@ import numpy as np
 from scipy import stats
 
 from .band import ecdf_band, ecdf_p_value
+from ..colours import BLUE, ORANGE, PALE
 from ..mechanisms import Mechanism, Release
 from ..model import Model, query_values
 from ..posterior import Posterior
@@ -129,10 +130,10 @@ def _plot_ecdf(calibration, alarm, axes):
     x, below, above = np.r_[0, at, 1], np.r_[0, low - at, 0], np.r_[0, high - at, 0]
     for ax, name, ranks in zip(np.ravel(axes), calibration.names, calibration.ranks.T):
         curve = np.searchsorted(np.sort(ranks), np.arange(draws), side="right") / n - at
-        color = "#2b5c8a" if ecdf_p_value(ranks, draws) > alarm / k else "#d1682a"
-        ax.fill_between(x, below, above, color="#2b5c8a", alpha=0.2, lw=0)
+        color = BLUE if ecdf_p_value(ranks, draws) > alarm / k else ORANGE
+        ax.fill_between(x, below, above, color=BLUE, alpha=0.2, lw=0)
         ax.step(x, np.r_[0, curve, 0], where="mid", color=color)
-        ax.axhline(0, color="#999999", lw=0.8)
+        ax.axhline(0, color=PALE, lw=0.8)
         ax.set(xlabel=f"rank of the true {name}, as a fraction", xlim=(0, 1))
         ax.spines[["top", "right"]].set_visible(False)
     np.ravel(axes)[0].set_ylabel("distribution − uniform")
@@ -180,9 +181,9 @@ def _plot_histogram(calibration, alarm, ax):
     shares, low, high = rank_histogram(calibration, alarm=alarm)
     bins = len(shares)
     edges = np.linspace(0, 1, bins + 1)
-    ax.axhspan(bins * low, bins * high, color="#2b5c8a", alpha=0.2, lw=0)
+    ax.axhspan(bins * low, bins * high, color=BLUE, alpha=0.2, lw=0)
     for name, column in zip(calibration.names, shares.T):
-        color = "#d1682a" if ((column < low) | (column > high)).any() else "#2b5c8a"
+        color = ORANGE if ((column < low) | (column > high)).any() else BLUE
         ax.stairs(bins * column, edges, color=color, baseline=None, label=name)
     ax.set(xlabel="rank of the truth, as a fraction", ylabel="frequency (uniform: 1)")
     ax.set(xlim=(0, 1), ylim=(0, None))

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from .calibration import Calibration
+from ..colours import COLOURS, GREY, PALE
 from ..model import Model
 
 # %% ../../nbs/checks/51_coverage.ipynb #829f0dcc-b1
@@ -69,10 +70,13 @@ class Coverage(Covered):
 
         if ax is None:
             ax = plt.subplots(figsize=(3.4, 3.2), layout="constrained")[1]
-        ax.plot([0, 1], [0, 1], color="#999999", lw=0.8)
-        ax.fill_between(self.levels, self.low, self.high, color="#7a7a7a", alpha=0.25, lw=0)
-        for name, column in zip(self.names, self.covered.T):
-            ax.plot(self.levels, column, "o-", ms=3.5, label=f"{label} {name}".strip())
+        ax.plot([0, 1], [0, 1], color=PALE, lw=0.8)
+        ax.fill_between(self.levels, self.low, self.high, color=GREY, alpha=0.25, lw=0)
+        drawn = len(ax.collections) - 1  # so that a second coverage has another colour
+        for k, (name, column) in enumerate(zip(self.names, self.covered.T), drawn):
+            colour = COLOURS[k % len(COLOURS)]
+            what = f"{label} {name}".strip()
+            ax.plot(self.levels, column, "o-", color=colour, ms=3.5, label=what)
         ax.set(xlabel="level of the central interval", ylabel="share of releases covered")
         ax.set(xlim=(0, 1), ylim=(0, 1.02))
         ax.spines[["top", "right"]].set_visible(False)

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from .scores import replicates
+from ..colours import BLUE, ORANGE
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
@@ -48,15 +49,17 @@ class PredictiveCheck:
 
         at = np.arange(self.s_dp.size)
         if ax is None:
-            ax = plt.subplots(figsize=(1.5 + 0.5 * at.size, 3), layout="constrained")[1]
+            ax = plt.subplots(figsize=(2.5 + 0.5 * at.size, 2.6), layout="constrained")[1]
         centre, spread = np.median(self.replicates, axis=0), _spread(self.replicates)
         for level, width in ((0.95, 2), (0.5, 7)):
             ends = np.quantile(self.replicates, [0.5 - level / 2, 0.5 + level / 2], axis=0)
             low, high = (ends - centre) / spread
-            ax.vlines(at, low, high, color="#2b5c8a", lw=width, alpha=0.5)
-        ax.plot(at, (self.s_dp - centre) / spread, "o", color="#d1682a", label="published")
+            ax.vlines(at, low, high, color=BLUE, lw=width, alpha=0.5)
+        ax.plot(at, (self.s_dp - centre) / spread, "o", color=ORANGE, label="published")
         ax.set(xlabel="value of the release", ylabel="spreads from the median")
-        ax.legend(frameon=False)
+        ax.set(xlim=(-0.7, at.size - 0.3))
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
         return ax.figure
 
 # %% ../../nbs/checks/52_predictive.ipynb #145f316e

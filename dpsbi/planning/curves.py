@@ -20,12 +20,20 @@ LABELS = dict(
 )
 
 
-def _line(ax, plan: Any, design: str, parameter: str, what: str, colour) -> None:
+def _epsilon_axis(ax, epsilons: list[float]) -> None:
+    "A number at each ε where there are few of them, else at the powers of ten."
+    ax.set(xscale="log", xlabel="ε")
+    if len(epsilons) <= 6:
+        ax.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+        ax.minorticks_off()
+
+
+def _line(ax, plan: Any, design: str, parameter: str, what: str, colour, style="-") -> None:
     "One design: line, band, and points, hollow where a network made them."
     epsilon, value, error = plan.curve(design, parameter, what)
     mine = [r for r in plan.rows if (r["design"], r["parameter"]) == (design, parameter)]
     engines = [row["engine"] for row in sorted(mine, key=lambda row: row["epsilon"])]
-    ax.plot(epsilon, value, color=colour, label=design)
+    ax.plot(epsilon, value, style, color=colour, label=design)
     ax.fill_between(epsilon, value - 2 * error, value + 2 * error, color=colour, alpha=0.2, lw=0)
     for engine, face in (("weights", colour), ("network", "white")):
         at = [k for k, each in enumerate(engines) if each == engine]
@@ -54,10 +62,13 @@ def draw(plan: Any, what: str, parameters: list[str]) -> Any:
     fig, axes = plt.subplots(1, len(parameters), figsize=size, layout="constrained", squeeze=False)
     for ax, parameter in zip(axes[0], parameters):
         for k, design in enumerate(plan.designs):
-            _line(ax, plan, design, parameter, what, COLOURS[k % len(COLOURS)])
-        ax.set(xscale="log", xlabel="ε", title=parameter)
+            style = "-" if k < len(COLOURS) else "--"
+            _line(ax, plan, design, parameter, what, COLOURS[k % len(COLOURS)], style)
+        ax.set(title=parameter)
+        _epsilon_axis(ax, sorted({row["epsilon"] for row in plan.rows}))
         if YIELDS.get(what) is True:
             ax.set_yscale("log")
     axes[0, 0].set_ylabel(LABELS.get(what, what))
-    axes[0, -1].legend(frameon=False)
+    beside = dict(loc="upper left", bbox_to_anchor=(1.0, 1.0)) if len(plan.designs) > 4 else {}
+    axes[0, -1].legend(frameon=False, **beside)
     return fig
