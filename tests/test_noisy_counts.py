@@ -159,7 +159,7 @@ def plain(values, noise=DiscreteLaplace(1.0)):
         dict(most=20),
         dict(least=200),
     ],
-    ids=str,
+    ids=lambda how: ", ".join(how),
 )
 def test_what_is_out_of_reach_of_the_noise_is_refused_and_not_cut_off(how):
     "Counts of 100 under noise of scale 1; a law cut off at its ends would answer all the same."
@@ -176,7 +176,7 @@ def test_what_is_out_of_reach_of_the_noise_is_refused_and_not_cut_off(how):
         (np.nan, Published(DiscreteLaplace(1.0), clamp=(10, None), suppress_below=5)),
         (31.0, BinomialResponse(30, 4.0, 30)),
     ],
-    ids=str,
+    ids=repr,
 )
 def test_a_value_that_is_never_published_is_named_at_once(value, noise):
     with pytest.raises(ValueError, match="value 1 .*never publishes"):
