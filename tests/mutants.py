@@ -925,9 +925,9 @@ MUTANTS += [
         "test_codebook.py",
     ),
     Mutant(
-        "mechanisms.codebook",
-        "if part.log_prob_max(s_dp[j : j + 1]) == -math.inf:",
-        "if False:",
+        "mechanisms.joint",
+        "    if wrong.size:\n        j = int(wrong[0])",
+        "    if False:\n        j = int(wrong[0])",
         "a value that the mechanism never publishes",
         "test_codebook.py",
     ),

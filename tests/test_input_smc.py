@@ -2,6 +2,7 @@
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from dpsbi import (
     importance,
     input_smc,
 )
+from dpsbi.analyst import moves
 from dpsbi.analyst.lines import Line, ridge
 from dpsbi.analyst.local_lines import Bent, LocalLine, bent, step
 from dpsbi.analyst.normal_coordinates import NormalCoordinates
@@ -466,6 +468,19 @@ def test_forty_counts():
 def stretched(x):
     "Three inputs; the line that belongs to each b = (x₁, x₂) has a slope of its own."
     return x[:, :1] * np.exp(0.5 * x[:, 1:2]) + 0.3 * x[:, 2:] ** 2
+
+
+def test_halves_may_hold_different_numbers_of_directions():
+    rng = np.random.default_rng(1)
+    halves = [
+        Bent(*(rng.standard_normal(size) for size in ((14, 3), (14, q), (14, 3, q))))
+        for q in (2, 4)
+    ]
+    together = moves._halves([half.packed() for half in halves], (2, 14)).reshape(2, 14, -1)
+    for half, flat, q in zip(halves, together, (2, 4)):
+        again = Bent.unpacked(flat, 3, q)
+        for a, b in zip(astuple(half), astuple(again)):
+            np.testing.assert_array_equal(a, b)
 
 
 def kept_by_local_lines(release, moves, rng, ratio=True):

@@ -77,8 +77,8 @@ class Bent:
 
     @classmethod
     def unpacked(cls, flat: np.ndarray, r: int, q: int) -> "Bent":
-        "From rows (n, r + q + r q)."
-        level, place, slope = np.split(flat, [r, r + q], axis=1)
+        "From rows (n, at least r + q + r q)."
+        level, place, slope, _ = np.split(flat, [r, r + q, r + q + r * q], axis=1)
         return cls(level, place, slope.reshape(-1, r, q))
 
     def packed(self) -> np.ndarray:

@@ -244,7 +244,7 @@ def words_of(mechanism: Mechanism) -> dict | list:
     """
     if isinstance(mechanism, Independent):
         parts = zip(mechanism.mechanisms, mechanism.sizes)
-        return [words_of(part) | {"count": size} for part, size in parts]
+        return [dict(words_of(part)) | {"count": size} for part, size in parts]
     if isinstance(mechanism, Published):
         clamp = mechanism.clamp and list(mechanism.clamp)
         done = dict(clamp=clamp, round_to=mechanism.round_to)
@@ -252,7 +252,7 @@ def words_of(mechanism: Mechanism) -> dict | list:
         done = {word: value for word, value in done.items() if value is not None}
         if mechanism.order != STEPS:
             done["order"] = list(mechanism.order)
-        return words_of(mechanism.mechanism) | {"post_processing": done}
+        return dict(words_of(mechanism.mechanism)) | {"post_processing": done}
     for name, kind in NOISES.items():
         if type(mechanism) is kind:
             step = {"step": mechanism.step} if kind in ON_A_GRID else {}
