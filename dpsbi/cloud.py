@@ -87,7 +87,7 @@ class Held:
 
     theta: np.ndarray
     log_weights: np.ndarray | None = None  # normalised; None where all are equal
-    names: tuple[str, ...] | None = None
+    names: Any = None  # a tuple, once checked
 
     def __post_init__(self):
         theta = _draws(self.theta)

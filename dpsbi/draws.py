@@ -66,7 +66,7 @@ class Told(Cloud):
     Parameters: see `Draws`.
     """
 
-    info: dict | None = None
+    info: Any = None  # a dict, once checked
     density: Callable[[np.ndarray], np.ndarray] | None = field(default=None, kw_only=True)
     values: np.ndarray | Thinned | None = field(default=None, kw_only=True)
 
@@ -161,7 +161,7 @@ class Draws(Told):
         For shapes that do not match, NaN, or weights that are all zero.
     """
 
-    def anew(self, *arguments: Any, **named: Any) -> Self:
+    def anew(self, *arguments: Any, **named: Any) -> Any:
         "Draws of these arguments; what a subclass adds to them does not carry over."
         return Draws(*arguments, **named)
 

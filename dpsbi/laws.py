@@ -171,13 +171,13 @@ class Counts(Reader):
         p = checked("p", p, lambda v: (v > 0) & (v <= 1), "above 0 and at most 1")
         return whole(inverses.geometric(self.normals(size, p), p))
 
-# %% ../nbs/13_laws.ipynb #01def8e8
+# %% ../nbs/13_laws.ipynb #01def8e8-k
 SEEDS = (
     "whole numbers of more than 53 bits look like seeds for another generator, whose draws no tape "
     "can give: draw from the generator that simulate is given"
 )
 
-
+# %% ../nbs/13_laws.ipynb #01def8e8
 class Drawn(Reader):
     "Whole numbers, and counts of what is drawn from several kinds."
 

@@ -68,7 +68,7 @@ def _check_together(beyond, independent) -> None:
 class Described:
     "What a model is made of; for the fields see `Model`."
 
-    prior: Prior
+    prior: Any  # a Prior, or what does as one
     simulate: Callable[[np.ndarray, np.random.Generator], np.ndarray]
     deterministic: bool = field(default=False, kw_only=True)
     independent: bool = field(default=False, kw_only=True)

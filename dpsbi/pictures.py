@@ -77,8 +77,8 @@ def _mark(ax, x, y, diagonal):
 # %% ../nbs/06_pictures.ipynb #3604867e
 def _limits(clouds, truth) -> np.ndarray:
     "What each axis shows, (d, 2): all windows and the truth, with a little air."
-    ends = [np.stack(window(marks), axis=1) for *_, marks in clouds]
-    ends = np.concatenate([*ends, truth[:, None]], axis=1)
+    windows = [np.stack(window(marks), axis=1) for *_, marks in clouds]
+    ends = np.concatenate([*windows, truth[:, None]], axis=1)
     low, high = np.nanmin(ends, axis=1), np.nanmax(ends, axis=1)
     return np.stack([low - 0.04 * (high - low), high + 0.04 * (high - low)], axis=1)
 

@@ -25,9 +25,6 @@ from .draws import rhat  # noqa: F401
 from .weights import kish, normalise, systematic, weighted_quantile  # noqa: F401
 
 # %% ../nbs/05_posterior.ipynb #post-shown
-SEVERAL = 6  # most confidential values that are drawn pair by pair
-
-
 class Shown(Trusted):
     "Draws as a table, a line and a picture."
 
@@ -60,7 +57,8 @@ class Shown(Trusted):
         from dpsbi.pictures import corner, curve
 
         many = self.info.get("of") == CONFIDENTIAL and self.dim > SEVERAL
-        return (curve if many else corner)(self, truth, others, **style)
+        draw: Any = curve if many else corner
+        return draw(self, truth, others, **style)
 
     def __repr__(self):
         names = self.names if self.dim <= 8 else (*self.names[:2], "…", self.names[-1])
@@ -73,6 +71,7 @@ class Shown(Trusted):
         return title + self.summary()._repr_html_()
 
 # %% ../nbs/05_posterior.ipynb #post-values
+SEVERAL = 6  # most confidential values that are drawn pair by pair
 _ABOUT_VALUES = ("method", "engine", "exact", "reason", "chains", "rhat")
 
 
@@ -163,7 +162,7 @@ class Posterior(Shown):
         """
         if self.values is None:
             raise AttributeError(_no_values(self))
-        draws = self.with_values()
+        draws: Any = self.with_values()
         values, lacking = draws.values, ~np.isfinite(draws.values).all(axis=1)
         if lacking.any():  # their weight is zero, so that any number will do
             values = np.where(lacking[:, None], values[np.argmax(draws.weights)], values)

@@ -36,7 +36,7 @@ def pack(posterior: Draws) -> bytes:
 
     TypeError where info holds what JSON cannot.
     """
-    kept = dict(log_weights=posterior.log_weights, values=posterior.values)
+    kept: dict[str, Any] = dict(log_weights=posterior.log_weights, values=posterior.values)
     if isinstance(posterior.values, Thinned):
         thinned = posterior.values
         kept |= dict(values=thinned.s, rows=thinned.rows.astype(float), log_share=thinned.log_share)
@@ -61,7 +61,7 @@ def _arguments(data: bytes) -> tuple[tuple, Any]:
     if not known or any(a.dtype != np.float64 for a in arrays.values()):
         raise ValueError("its arrays are not the float64 arrays theta, log_weights and values")
     given = arrays["theta"], arrays.get("log_weights"), meta["names"], meta["info"]
-    values = arrays.get("values")
+    values: Any = arrays.get("values")
     if "rows" in arrays:
         values = Thinned(values, arrays["rows"], arrays.get("log_share"))
     return given, values

@@ -1180,6 +1180,13 @@ MUTANTS += [
         "test_any_epsilon.py",
     ),
     Mutant(
+        "analyst.starts",
+        "return log_eta + rho - over, over",
+        "return log_eta, over",
+        "the start stays in the target",
+        "test_input_smc.py::test_a_start_good_or_bad_leads_to_the_same_posterior",
+    ),
+    Mutant(
         "planning.sizes",
         "np.full(len(s_dp), np.log(self.sizes[k]))",
         "np.full(len(s_dp), 0.0)",

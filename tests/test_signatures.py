@@ -102,9 +102,11 @@ def test_no_bar_where_nobody_watches_and_no_warning(capsys):
 
 HERE, PACKAGE = Path(__file__).parent, Path(dpsbi.__file__).parent
 MISSPELT = "import dpsbi.analyst.sppe as m\nm.sppe(*[], rng=1, device=2, progres=False)\n"
-# whose bodies mypy does not pass yet
-UNMENDED = set("cloud draws saved trust posterior intervals pictures demo".split())
-TYPED = [path for path in sorted(PACKAGE.glob("[a-z]*.py")) if path.stem not in UNMENDED]
+FLOORS = "mechanisms distances simulators owner checks".split()
+# whose bodies mypy does not pass yet; so do most of the analyst's, planning's and the benchmark's
+UNMENDED = "demo simulators/streams simulators/sir simulators/birth_death".split()
+ROOMS = [path for floor in ("", *FLOORS) for path in sorted((PACKAGE / floor).glob("[a-z]*.py"))]
+TYPED = [p for p in ROOMS if str(p.relative_to(PACKAGE).with_suffix("")) not in UNMENDED]
 TYPED += [PACKAGE / "analyst" / "mixtures.py"]
 
 
@@ -125,9 +127,9 @@ def test_typical_calls_type_check(type_checker):
     assert not [line for line in type_checker if "typed_calls.py" in line]
 
 
-def test_the_bodies_of_the_foundations_type_check(type_checker):
+def test_the_bodies_of_whole_rooms_type_check(type_checker):
     others = ("typed_calls.py", "misspelt.py")
-    assert len(TYPED) > 25
+    assert len(TYPED) > 120
     assert not [line for line in type_checker if not any(other in line for other in others)]
 
 

@@ -64,13 +64,13 @@ def doubts(posterior: Posterior) -> str:
     said = [f"the {what} of {name}" for name, what in named if what]
     return " and ".join(said[:3]) + " rests on a few draws" if said else ""
 
-# %% ../../nbs/analyst/33_consensus.ipynb #8f450739-s1
+# %% ../../nbs/analyst/33_consensus.ipynb #8f450739-s1-k
 FAR = (
     "no search reaches the posterior with this budget: the noise is too sharp for weights, or the "
     "prior too wide"
 )
 
-
+# %% ../../nbs/analyst/33_consensus.ipynb #8f450739-s1
 def _agree(budget, target, rng):
     """Generations of starts until one agrees.
 

@@ -20,14 +20,14 @@ from ..prior import about_prior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, check_generator, warn
 
-# %% ../../nbs/analyst/49_frugal.ipynb #ebc8a3c6
+# %% ../../nbs/analyst/49_frugal.ipynb #ebc8a3c6-k
 ROUNDS = 30
 LOOK = 10  # rounds after which a search that gets nowhere is given up
 REACHING = 15  # more rounds within which it must be on its way to the likelihood's full power
 DEFENSIVE = 0.1  # share of the prior in each round
 FEWEST = 300  # simulations
 
-
+# %% ../../nbs/analyst/49_frugal.ipynb #ebc8a3c6
 def frugal(
     release: Release,
     model: Model,

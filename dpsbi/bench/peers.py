@@ -236,7 +236,7 @@ def pyabc_exact(line: Line, simulations: int) -> np.ndarray:
     )
     return abc_draws(line, history)
 
-
+# %% ../../nbs/bench/01_peers.ipynb #bp-pyabc-p2
 def pyabc_distance(line: Line, simulations: int) -> np.ndarray:
     "pyABC's ordinary ABC-SMC, an adaptive distance between privatised values."
     import pyabc

@@ -123,7 +123,7 @@ def found_by(
     posterior = OURS[method](task, simulations, rng)
     return Posterior(task.on_line(posterior.theta), posterior.log_weights), posterior.exact
 
-
+# %% ../../nbs/bench/02_runs.ipynb #br-run-p2
 def one_run(task: Task, method: str, simulations: int, seed: int) -> dict[str, Any]:
     """The row of one run.
 
@@ -227,7 +227,7 @@ def study(
         with rows.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-
+# %% ../../nbs/bench/02_runs.ipynb #br-study-p2
 def in_process(
     run: tuple[str, str, int, int], folder: str | Path, limit: float, python: str
 ) -> dict[str, Any]:

@@ -182,10 +182,9 @@ def audit(
         both = zip((x, x_neighbour), seeds)
         a, b = (_outputs(run, data, runs, seed, call, bar) for data, seed in both)
     _check_alike(a.shape[1:], b.shape[1:])
-    both, names = columns(np.concatenate([a, b]), digits)
-    return _bound(
-        both[: len(a)], both[len(a) :], names, epsilon, delta, (1 - confidence) / 2, searching
-    )
+    seen, names = columns(np.concatenate([a, b]), digits)
+    claim = epsilon, delta, (1 - confidence) / 2
+    return _bound(seen[: len(a)], seen[len(a) :], names, *claim, searching)
 
 # %% ../../nbs/checks/54_audit.ipynb #f8e20d5e
 def worst_pair(
@@ -226,7 +225,7 @@ def worst_pair(
     if not pairs:
         raise ValueError("there is no pair of neighbours to choose from")
     found = [
-        audit(run, *pair, epsilon, rng=child, delta=delta, runs=runs, **more).lower
+        audit(run, pair[0], pair[1], epsilon, rng=child, delta=delta, runs=runs, **more).lower
         for pair, child in zip(pairs, rng.spawn(len(pairs)))
     ]
     return pairs[int(np.argmax(found))]

@@ -22,7 +22,7 @@ def as_posterior(draws: Posterior | ArrayLike, name: str) -> Posterior:
     if isinstance(draws, Posterior):
         return draws
     try:
-        return Posterior(draws)
+        return Posterior(np.asarray(draws))
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{name} must be a Posterior, or draws as an array (n, d): {error}"

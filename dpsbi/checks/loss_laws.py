@@ -8,7 +8,7 @@ __all__ = ['Exact', 'law_of', 'BothWays', 'Losses']
 # %% ../../nbs/checks/56_loss_laws.ipynb #508794c9
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -72,8 +72,8 @@ def _on_grid(p, q, width) -> tuple[np.ndarray, int, float]:
 class _Law:
     "Outcomes (p, q) that bound δ from below, others from above, and the mass that neither has."
 
-    low: tuple
-    high: tuple
+    low: tuple[np.ndarray, np.ndarray]
+    high: tuple[np.ndarray, np.ndarray]
     lost: float
 
     def bounds(self, epsilon) -> tuple[float, float]:
@@ -121,7 +121,7 @@ class BothWays:
     back: _Law
 
     @classmethod
-    def of(cls, log_p, log_q) -> "Losses":
+    def of(cls, log_p, log_q) -> Self:
         "From the log probabilities (k,) of all k outputs under one input, and under the other."
         p, q = np.exp(np.asarray(log_p, float)), np.exp(np.asarray(log_q, float))
         with np.errstate(invalid="ignore"):
@@ -129,7 +129,7 @@ class BothWays:
         return cls.between(p, q, loss, loss)
 
     @classmethod
-    def between(cls, p, q, low, high) -> "Losses":
+    def between(cls, p, q, low, high) -> Self:
         "From cells of masses p and q, whose losses log(p / q) lie between low and high."
         return cls(law_of(p, q, low, high), law_of(q, p, -high, -low))
 

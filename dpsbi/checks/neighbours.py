@@ -75,7 +75,7 @@ class Records(Domain):
 
 # %% ../../nbs/checks/55_neighbours.ipynb #71f3c6e3
 RELATIONS = ("replace", "add-remove", "order")
-_NORMS = {
+_NORMS: dict[str, Callable] = {
     "l1": math.fsum,
     "l2": lambda gap: math.sqrt(math.fsum(gap * gap)),
     "l0": np.count_nonzero,

@@ -84,8 +84,8 @@ def mmd2(
     """
     a, b = as_pair(a, b)
     if z_score:
-        scale = np.where(a.std() > 0, a.std(), 1.0)
-        a, b = (Posterior(p.theta / scale, p.log_weights) for p in (a, b))
+        unit = np.where(a.std() > 0, a.std(), 1.0)
+        a, b = (Posterior(p.theta / unit, p.log_weights) for p in (a, b))
     if max(a.weights.max(), b.weights.max()) > 1 - 1e-12:
         raise ValueError("mmd2 needs at least two draws with weight in each sample")
     bandwidth = median_bandwidth(a, b) if bandwidth is None else bandwidth

@@ -7,6 +7,7 @@ __all__ = ['Event', 'search', 'learnt_score']
 
 # %% ../../nbs/checks/54_search.ipynb #1646f97d
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,8 @@ def _count(v, levels, upper) -> np.ndarray:
 # %% ../../nbs/checks/54_search.ipynb #f340e8d1
 def search(a, b, worth) -> Event:
     "The threshold of scores a (n, k), b (m, k) of most worth(hits, n, other, m) -> (levels,)."
-    best, found = -np.inf, None
+    found: Any = None
+    best = -np.inf
     for column in range(a.shape[1]):
         x, y = np.sort(a[:, column]), np.sort(b[:, column])
         levels = _levels(x, y)

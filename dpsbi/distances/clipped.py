@@ -57,7 +57,7 @@ class _Clip(Distance):
             )
 
     @property
-    def sensitivity(self) -> float:
+    def sensitivity(self) -> float:  # type: ignore[override]
         "clip / n: one term of the mean changes."
         return self.clip / self.n
 

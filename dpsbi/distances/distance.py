@@ -9,7 +9,7 @@ __all__ = ['finite', 'check_number', 'Distance', 'Observed', 'rehearsed', 'quiet
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,8 +46,17 @@ def check_number(shape: tuple, n: int | None, neighbours: str) -> None:
             "make the distance with n=len(x)"
         )
 
+# %% ../../nbs/distances/02_distance.ipynb #75f1d8fa-o
+class _Own:
+    "What each distance says for itself."
+
+    if TYPE_CHECKING:
+        sensitivity: float
+        _observe: Callable[[np.ndarray], Any]
+        _compare: Callable[[Any, np.ndarray], np.ndarray]
+
 # %% ../../nbs/distances/02_distance.ipynb #75f1d8fa
-class Distance:
+class Distance(_Own):
     """A distance between one data set and each of a batch, which bounds what one record can move.
 
     A subclass has sensitivity, error, neighbours and unit; _check(shape, y), which raises

@@ -104,7 +104,7 @@ def wave_table(length: float, panels: int, accuracy: float = ACCURACY) -> np.nda
     table = np.concatenate(waves, axis=-1).reshape(panels * degree, -1)
     if panels > 1:
         return table
-    return np.linalg.qr(table.T, mode="r").T  # |m W| needs no more columns than rows
+    return np.asarray(np.linalg.qr(table.T, mode="r")).T  # |m W| needs no more columns than rows
 
 # %% ../../nbs/distances/03_sums_by_features.ipynb #71427ad7
 @dataclass(frozen=True)

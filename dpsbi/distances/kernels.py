@@ -7,7 +7,9 @@ __all__ = ['Kernel', 'Gaussian', 'HalfInteger', 'Matern', 'Laplace', 'Energy']
 
 # %% ../../nbs/distances/01_kernels.ipynb #3bcfa748
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,6 +35,13 @@ class Kernel:
 
     peak = 1.0  # k(0)
     precise = False  # whether fall has a relative error of a few roundings, however small it is
+
+    if TYPE_CHECKING:  # what it defines; those after the first, on some routes alone
+        __call__: Callable[..., np.ndarray]
+        bandwidth: float
+        nu: float
+        rate: float
+        means: Callable[..., np.ndarray]
 
     def fall(self, r2: ArrayLike) -> np.ndarray:
         "k(r) - k(0), at most 0, of the shape of r2 = r²."
@@ -92,12 +101,12 @@ class HalfInteger(Kernel):
             raise ValueError(f"nu must be 0.5, 1.5 or 2.5, not {self.nu}")
 
     @property
-    def rate(self) -> float:
+    def rate(self) -> float:  # type: ignore[override]
         "√(2ν) / ℓ, the rate at which the kernel decays."
         return math.sqrt(2 * self.nu) / self.bandwidth
 
     @property
-    def precise(self) -> bool:
+    def precise(self) -> bool:  # type: ignore[override]
         "Whether fall keeps all digits: for ν = 1/2."
         return self.nu == 0.5
 

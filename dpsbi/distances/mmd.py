@@ -59,7 +59,7 @@ class _Public(_Terms):
         return self.kernel.spread(float(np.linalg.norm(np.atleast_1d(width))))
 
     @property
-    def sensitivity(self) -> float:
+    def sensitivity(self) -> float:  # type: ignore[override]
         "The farthest that one record can move the distance: proved, and attained."
         return mmd_sensitivity(
             self.spread, int(self.n), self.estimator, self.neighbours, self.kernel.peak

@@ -59,7 +59,7 @@ def _ordered(x: np.ndarray) -> np.ndarray:
     return np.sort(x, axis=0) + 0.0 if x.shape[1] == 1 else x[np.lexsort(x.T[::-1])] + 0.0
 
 
-def waves_on(kernel: Gaussian, bounds) -> Waves:
+def waves_on(kernel: Kernel, bounds) -> Waves:
     "The feature map of a Gaussian kernel on the bounds."
     return Waves(kernel.bandwidth, float(np.min(bounds)), float(np.ptp(bounds)))
 
@@ -71,6 +71,7 @@ def route(kernel: Kernel, bounds, n: int, spread: float, x: np.ndarray) -> Any:
         return SortedSums(x[:, 0], 1 / n, kernel.rate, int(kernel.nu - 0.5))
     if name == "blocked":
         return blocked_sums(kernel, spread, x, n)
+    features: Any
     if name == "waves":
         features = waves_on(kernel, bounds)
     else:

@@ -8,6 +8,7 @@ __all__ = ['FAR', 'state_error', 'near', 'StatedDistance']
 # %% ../../nbs/distances/05_stated.ipynb #57732b2b
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class StatedDistance(Distance):
     n: int | None = None
     neighbours: str = "replace"
     unit: str = "record"
-    error: float | None = None
+    error: Any = None  # a float, once stated
 
     def __post_init__(self):
         Query(self.fn, self.sensitivity, "l1", self.neighbours, self.unit)  # the same checks

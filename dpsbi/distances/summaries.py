@@ -8,6 +8,7 @@ __all__ = ['OfStatistics', 'SummaryDistance', 'summary_distance']
 # %% ../../nbs/distances/05_summaries.ipynb #821d2623
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class OfStatistics(Distance):
     "Statistics with their sensitivity; for the fields see `SummaryDistance`."
 
     query: Query
-    error: float | None = None
+    error: Any = None  # a float, once stated
 
     def __post_init__(self):
         if self.query.norm not in ("l1", "l2"):
@@ -32,17 +33,17 @@ class OfStatistics(Distance):
         state_error(self, self.error)
 
     @property
-    def sensitivity(self) -> float:
+    def sensitivity(self) -> float:  # type: ignore[override]
         "That of the statistics, by the reverse triangle inequality."
         return self.query.sensitivity
 
     @property
-    def neighbours(self) -> str:
+    def neighbours(self) -> str:  # type: ignore[override]
         "Those of the query."
         return self.query.neighbours
 
     @property
-    def unit(self) -> str:
+    def unit(self) -> str:  # type: ignore[override]
         "That of the query."
         return self.query.unit
 

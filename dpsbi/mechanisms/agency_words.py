@@ -243,13 +243,13 @@ def words_of(mechanism: Mechanism) -> dict | list:
     """
     if isinstance(mechanism, Independent):
         parts = zip(mechanism.mechanisms, mechanism.sizes)
-        return [words_of(part) | {"count": size} for part, size in parts]
+        return [dict(words_of(part)) | {"count": size} for part, size in parts]
     if isinstance(mechanism, Published):
         clamp = mechanism.clamp and list(mechanism.clamp)
         done = dict(clamp=clamp, round_to=mechanism.round_to)
         done["suppress_below"] = mechanism.suppress_below
         done = {word: value for word, value in done.items() if value is not None}
-        return words_of(mechanism.mechanism) | {"post_processing": done}
+        return dict(words_of(mechanism.mechanism)) | {"post_processing": done}
     for name, kind in NOISES.items():
         if type(mechanism) is kind:
             step = {"step": mechanism.step} if kind in ON_A_GRID else {}

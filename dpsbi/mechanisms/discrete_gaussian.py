@@ -80,6 +80,7 @@ def squared_steps(query: Query, step: float) -> int:
     grid = own_steps(query, step)
     if grid is not None:
         return max(1, math.floor((farthest / grid) ** 2)) * grid**2
+    assert query.dim is not None  # `own_steps` has refused it
     return math.floor((farthest + math.sqrt(query.dim)) ** 2)
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #27ea69a1
@@ -229,13 +230,13 @@ class DiscreteGaussian(DiscreteNormal):
         rho: float | None = None,
     ) -> "DiscreteGaussian":
         "The smallest scale on this grid with cost at most (ε, δ), or at most ρ of zCDP."
-        if (epsilon is None) == (rho is None):
-            raise ValueError("state either epsilon (with delta) or rho, one of the two")
         D = squared_steps(query, cls(1.0, step).step)
-        if rho is not None:
+        if rho is not None and epsilon is None:
             rho = positive("rho", rho)
             start = step * math.sqrt(D / (2 * rho))
             return cls(loosened(start, lambda b: cls(b, step).loss(query).rho <= rho), step)
+        if epsilon is None or rho is not None:
+            raise ValueError("state either epsilon (with delta) or rho, one of the two")
         return cls(_smallest_scale(cls, query, positive("epsilon", epsilon), delta, step), step)
 
     def _prepare(self, query: Query) -> Callable:

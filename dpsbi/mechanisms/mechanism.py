@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,8 +22,25 @@ from ..accounting import as_written
 from ..losses import Loss
 from ..privacy import Query, positive
 
+# %% ../../nbs/mechanisms/01_mechanism.ipynb #da9c8558-m
+class _Members:
+    "What a mechanism may define. Where it does not, what needs it says so."
+
+    if TYPE_CHECKING:
+        scale: float
+        step: float
+        symmetric: bool
+        log_prob: Callable[..., np.ndarray]
+        log_prob_max: Callable[..., float]
+        log_cdf: Callable[..., np.ndarray]
+        log_sf: Callable[..., np.ndarray]
+        transform: Callable[..., np.ndarray]
+        cost: Callable[..., Any]
+        calibrate: Callable[..., Any]
+        _prepare: Callable[[Query], Callable]
+
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #da9c8558
-class Mechanism:
+class Mechanism(_Members):
     "What all mechanisms share; one of your own derives from it and defines the other members."
 
     needs_delta = False  # whether a price (ε, δ) can be stated only at some δ above 0
@@ -88,7 +105,8 @@ class Example(NamedTuple):
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #823ee050
 def derived(kind: type = Mechanism) -> Iterator[type]:
     "The classes that derive from this one, here and elsewhere, in the order of their definition."
-    for child in kind.__subclasses__():
+    children: list[type] = kind.__subclasses__()
+    for child in children:
         yield child
         yield from derived(child)
 
@@ -201,6 +219,7 @@ def moved_steps(query: Query, step: float) -> int:
     grid = own_steps(query, step)
     if grid is not None:
         return max(1, math.floor(farthest / grid)) * grid
+    assert query.dim is not None  # `own_steps` has refused it
     return math.floor(farthest) + query.dim
 
 

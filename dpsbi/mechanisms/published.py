@@ -98,7 +98,7 @@ class Publishing(Rules):
     "What is published of noisy values, and what it costs: what the mechanism costs."
 
     @property
-    def needs_delta(self) -> bool:
+    def needs_delta(self) -> bool:  # type: ignore[override]
         "As the mechanism's."
         return self.mechanism.needs_delta
 
@@ -167,7 +167,8 @@ class Published(Publishing):
         s_dp, s = np.asarray(s_dp, float), np.asarray(s, float)
         low, high = interval_behind(self, s_dp)
         as_drawn = np.isnan(low)
-        inside = log_interval(self.mechanism, *(np.where(as_drawn, 0.0, x) for x in (low, high)), s)
+        ends = np.where(as_drawn, 0.0, low), np.where(as_drawn, 0.0, high)
+        inside = log_interval(self.mechanism, *ends, s)
         if not as_drawn.any():
             return inside.sum(-1)
         value = np.where(as_drawn, s_dp, 0.0)

@@ -34,7 +34,7 @@ def _check_samples(mechanism) -> None:
 class Answered:
     "Values, the query that they answer, and the mechanism; for the fields see `Release`."
 
-    s_dp: np.ndarray
+    s_dp: Any  # an array, once checked
     query: Query
     mechanism: Mechanism
 

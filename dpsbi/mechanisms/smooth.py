@@ -10,6 +10,7 @@ __all__ = ['smoothness', 'ScaledNoise', 'ScaledLaw', 'SmoothNoise', 'smooth_exam
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,9 +40,20 @@ def smoothness(epsilon: float, delta: float, dim: int = 1) -> float:
     """
     return positive("epsilon", epsilon) / (4 * (dim + math.log(2 / positive("delta", delta))))
 
+# %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6-k
+class _Kind(Mechanism):
+    "What Laplace and normal noise each say for themselves."
+
+    if TYPE_CHECKING:
+        _kind: ClassVar[str]
+        _standard: ClassVar[Callable[..., np.ndarray]]
+        _log_density: ClassVar[Callable[..., np.ndarray]]
+        _move: ClassVar[Callable[..., float]]
+        _slide_and_dilate: ClassVar[Callable[..., float]]
+
 # %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6-b1
 @dataclass(frozen=True)
-class ScaledNoise(Mechanism):
+class ScaledNoise(_Kind):
     "Noise whose scale is a value of its own; for its numbers see `SmoothNoise`."
 
     multiplier: float
@@ -72,7 +84,8 @@ class ScaledNoise(Mechanism):
         return value + scale * self._standard(np.asarray(u, float))
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6-c
-def _check_smooth(query, delta) -> None:
+def _check_smooth(query, delta) -> tuple[float, int]:
+    "The query's smoothness, and how many values it has; ValueError where it says neither."
     if query.smoothness is None or query.dim is None or query.dim < 2:
         raise ValueError(
             "smooth mechanisms need a query with smoothness=ξ and dim=p+1, "
@@ -83,6 +96,7 @@ def _check_smooth(query, delta) -> None:
             "smooth sensitivity is private only at some delta between 0 and 1, "
             f"not at {delta}; pass delta"
         )
+    return query.smoothness, query.dim - 1
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6-b2
 @dataclass(frozen=True)
@@ -106,10 +120,10 @@ class ScaledLaw(ScaledNoise):
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "ε at this δ > 0 for a query of stated smoothness and dim = p + 1."
-        _check_smooth(query, delta)
-        xi = query.smoothness * (1 + ALLOWANCE)  # the computed sensitivity is rounded, too
+        smooth, p = _check_smooth(query, delta)
+        xi = smooth * (1 + ALLOWANCE)  # the computed sensitivity is rounded, too
         slide = self._move(query) / self.multiplier
-        return Cost(self._slide_and_dilate(slide, xi, query.dim - 1, delta), delta)
+        return Cost(self._slide_and_dilate(slide, xi, p, delta), delta)
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6
 @dataclass(frozen=True)
@@ -137,7 +151,7 @@ class SmoothNoise(ScaledLaw):
             return cls(multiplier).cost(query, delta).epsilon
 
         if cost(math.exp(40.0)) >= epsilon:
-            better = smoothness(epsilon, delta, query.dim - 1)
+            better = smoothness(epsilon, delta, (query.dim or 1) - 1)
             raise ValueError(
                 f"at smoothness {query.smoothness:g} no noise gives ε = {epsilon:g}, "
                 f"δ = {delta:g}; compute the smooth sensitivity at ξ = {better:.3g} "
@@ -151,7 +165,7 @@ class SmoothNoise(ScaledLaw):
         return cls(loosened(start, lambda m: cost(m) <= epsilon), floor)
 
     def _prepare(self, query: Query) -> Callable:
-        return vetted_smooth_noise(self, query.dim - 1, self._move(query))
+        return vetted_smooth_noise(self, (query.dim or 1) - 1, self._move(query))
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #5bf2f6da
 def smooth_example(noise: SmoothNoise) -> Example:

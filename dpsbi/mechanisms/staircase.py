@@ -27,7 +27,7 @@ def stairs_crossed(steps: int, values: int, width: int) -> int:
     moved = min(steps, values)
     return moved + (steps - moved) // width
 
-# %% ../../nbs/mechanisms/13_staircase.ipynb #st-stairs
+# %% ../../nbs/mechanisms/13_staircase.ipynb #5473f2df
 @dataclass(frozen=True)
 class Stairs(Mechanism):
     """What stairs on a grid and stairs of density share.
@@ -230,13 +230,13 @@ def _candidates(drop, width) -> set[int]:
     return {1, width, *(r for r in near if 1 <= r <= width)}
 
 # %% ../../nbs/mechanisms/13_staircase.ipynb #st-draw
-def vetted_staircase(mechanism: Staircase, stairs: int) -> Callable:
+def vetted_staircase(mechanism: StepLaw, stairs: int) -> Callable:
     """The private draw s (r,) -> s, rounded to the grid, plus staircase noise.
 
     Parameters
     ----------
-    mechanism : Staircase
-        The noise.
+    mechanism : StepLaw
+        The noise: a `Staircase`.
     stairs : int
         That one record can cross.
 

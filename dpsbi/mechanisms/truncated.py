@@ -9,6 +9,7 @@ __all__ = ['InRange', 'InRangeSums', 'PricedInRange', 'TruncatedGeometric']
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -96,7 +97,7 @@ class InRangeSums(InRange):
         y = np.where(np.exp(self.log_cdf(y - 1, s)) >= u, y - 1, y)  # what rounding left
         return np.clip(np.where(np.exp(self.log_cdf(y, s)) < u, y + 1, y), self.low, self.high)
 
-# %% ../../nbs/mechanisms/14_truncated.ipynb #tg-class-b1
+# %% ../../nbs/mechanisms/14_truncated.ipynb #tg-priced-b1
 @dataclass(frozen=True)
 class PricedInRange(InRangeSums):
     "Its price."
@@ -153,7 +154,7 @@ class TruncatedGeometric(PricedInRange):
         settings = dict(low=0, high=20)
         one = cls(3.0, 0, 20), Query(identity, 2, dim=1, step=1), [0], [2]
         two = cls(3.0, 0, 20), Query(identity, 4, dim=2, step=1), [0, 0], [2, 2]
-        about = dict(settings=settings, outputs=grid)
+        about: dict[str, Any] = dict(settings=settings, outputs=grid)
         return {
             "TruncatedGeometric": Example(*one, quieter, **about),
             "TruncatedGeometric, two values": Example(*two, quieter, **about),

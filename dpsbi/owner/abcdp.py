@@ -48,7 +48,8 @@ class NothingAccepted(ValueError):
 # %% ../../nbs/owner/24_abcdp.ipynb #8d8ae52e
 def _below(terms: Terms, batches: Iterable[tuple], source) -> tuple[np.ndarray, Run]:
     "The accepted theta, and the proof of what was used."
-    run, accepted, found, start = terms.mechanism, [], [], 0
+    run: Any = terms.mechanism
+    accepted, found, start = [], [], 0
     state = run.begin(source)
     for theta, d, _ in batches:
         state, hits = run.extend(state, d, terms.threshold, source)
@@ -65,8 +66,9 @@ def _below(terms: Terms, batches: Iterable[tuple], source) -> tuple[np.ndarray, 
 def _smallest(terms: Terms, batches: Iterable[tuple], source) -> tuple[np.ndarray, Run]:
     "The chosen theta, and the proof of what was used: all. What did not simulate is not released."
     theta, d, good = (np.concatenate(parts) for parts in zip(*batches))
-    chosen = terms.mechanism.run(d, source)
-    return theta[chosen[good[chosen]]], Run(terms.mechanism, chosen, delta=terms.trials.delta)
+    choice: Any = terms.mechanism
+    chosen = choice.run(d, source)
+    return theta[chosen[good[chosen]]], Run(choice, chosen, delta=terms.trials.delta)
 
 # %% ../../nbs/owner/24_abcdp.ipynb #8539a199
 def _posterior(terms: Terms, theta: np.ndarray, proof: Run, model: Model, source) -> Posterior:

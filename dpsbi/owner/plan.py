@@ -175,7 +175,7 @@ def replay(
         raise ValueError("a distance is NaN: define it where it is 0/0")
     if isinstance(plan, NoisySmallest):
         return _chosen(d, plan, rng)
-    gaps = d - np.reshape(threshold, (-1, 1))
+    gaps = d - np.reshape(np.asarray(threshold), (-1, 1))
     if not isinstance(plan, SparseVector):
         return _first(gaps <= 0, whole_number("plan", plan))
     noisy = gaps - plan.offset + _noise(plan.noise, plan.b_query, d.shape, rng)

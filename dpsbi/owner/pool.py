@@ -7,7 +7,7 @@ __all__ = ['finite', 'simulate_pool', 'stream', 'alike', 'look_ahead']
 
 # %% ../../nbs/owner/23_pool.ipynb #1cd00162
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Unpack
 
@@ -66,7 +66,7 @@ def simulate_pool(
         theta, y, first = [done["theta"]], [done["y"]], int(done["batches"])
     begun = sum(map(len, theta))
     with call.bar(simulations, "simulating", "simulations", begun) as bar:
-        batches = in_order(call.executor, _simulate, tasks[first:])
+        batches = in_order(call.executor, _simulate, iter(tasks[first:]))
         for made, (new_theta, new_y) in enumerate(batches, first + 1):
             theta.append(new_theta)
             y.append(new_y)
@@ -79,7 +79,7 @@ def simulate_pool(
 # %% ../../nbs/owner/23_pool.ipynb #0978b269
 def stream(
     model: Model, simulations: int, rng: np.random.Generator, executor: Executor | None, pool
-) -> Iterator[tuple]:
+) -> Generator[tuple, None, None]:
     "Public batches of (theta, y), lazily: nothing is simulated after the stop."
     if pool is None:
         yield from in_order(executor, _simulate, _tasks(model, simulations, rng), window=8)

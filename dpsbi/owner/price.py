@@ -61,9 +61,9 @@ def for_accept(run: Comparisons) -> float:
 def gaussian_loss(run: Comparisons) -> RenyiLoss:
     "The loss of Gaussian noise: quadratic shifts, and the number of patterns."
     threshold, accept = for_threshold(run), for_accept(run)
-    thresholds = run.count if run.resample else 1
+    thresholds, steps = run.count if run.resample else 1, run.steps or 0
     slope = (thresholds * threshold**2 + run.count * accept**2) / 2
-    return RenyiLoss(slope, log_patterns(run.steps, run.count))
+    return RenyiLoss(slope, log_patterns(steps, run.count))
 
 
 def gaussian_cost(run: Comparisons, delta: float) -> Cost:

@@ -197,7 +197,8 @@ class SparseVector(Comparing):
             The accepted indices in this batch.
         """
         gaps = self._gaps(distances, threshold)
-        noisy, accepted, start = gaps + self._draw(source, self.b_query, gaps.size), [], 0
+        accepted: list[int] = []
+        noisy, start = gaps + self._draw(source, self.b_query, gaps.size), 0
         while state.accepts < self.count and start < gaps.size:
             hits = np.flatnonzero(noisy[start:] <= state.noise)
             hits = start + hits[: 1 if self.resample else self.count - state.accepts]

@@ -9,6 +9,7 @@ __all__ = ['log_below', 'log_above', 'log_pattern_probability', 'pattern_probabi
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -107,7 +108,7 @@ def log_pattern_probability(
             f"a run stops at its accept number {plan.count}, and answers one distance with one "
             f"bit: {pattern.astype(int)} cannot be its output on {len(gaps)} distances"
         )
-    cuts = np.flatnonzero(pattern) + 1 if plan.resample else []
+    cuts: Any = np.flatnonzero(pattern) + 1 if plan.resample else []
     segments = zip(np.split(gaps, cuts), np.split(pattern, cuts))
     return sum(_log_segment(plan, g, a) for g, a in segments if len(g))
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..accounting import Cost
 from .noise import NOISES
@@ -51,7 +50,7 @@ class Trials:
     selection: str = "svt"
     noise: str | None = None
     delta: float = 0.0
-    pool: tuple[ArrayLike, ArrayLike] | None = None
+    pool: tuple[Any, Any] | None = None
     source: Any = None
     label: str = "ABCDP"
 

@@ -135,7 +135,7 @@ class MechanismOf:
         nearest = int(np.argmin(np.abs(np.log(known) - np.log(epsilon))))
         return self.designs[nearest].mechanism if made is None else made[1]
 
-
+# %% ../../nbs/planning/04_answers.ipynb #ds-network-p2
 def network_for(
     designs: list[Design], candidate: Any, values: np.ndarray, pool: Pool, model: Model, delta, rng
 ) -> Any:

@@ -54,7 +54,7 @@ def make_design(candidate: Any, epsilon: float, delta: float) -> tuple[Query, Me
         )
     return found
 
-
+# %% ../../nbs/planning/03_candidates.ipynb #ds-made-p2
 def designs_of(candidates: Mapping, epsilons: Sequence[float], delta: float) -> list[Design]:
     """Every candidate at every ε.
 
@@ -100,7 +100,7 @@ def _design(name: str, candidate: Any, epsilon: float, delta: float) -> Design |
         )
     return Design(name, epsilon, query, mechanism)
 
-
+# %% ../../nbs/planning/03_candidates.ipynb #cd-one-design-p2
 def protects_alike(queries: Sequence[Query]) -> None:
     "ValueError for queries whose ε is a promise to different units, or between other neighbours."
     for what in ("unit", "neighbours"):
@@ -191,7 +191,7 @@ class Pool(NamedTuple):
             return float(len(self.theta))
         return draws_worth(self.before)
 
-
+# %% ../../nbs/planning/03_candidates.ipynb #ds-pool-p2
 def pool_of(
     model: Model,
     queries: list[Query],

@@ -61,7 +61,7 @@ def supposed(at: Mapping[str, float] | None, model: Model) -> np.ndarray | None:
         raise ValueError(f"the prior excludes {dict(at)}: no posterior can find it")
     return truth
 
-
+# %% ../../nbs/planning/05_design.ipynb #ds-parts-p2
 def _before(given, truth, designs: list[Design], effort: Effort) -> tuple:
     "A release that was made already, and the effort with which to plan after it."
     if given is None:

@@ -136,7 +136,7 @@ def _simulated(model, designs, sizes, effort, truth, delta, rng, call) -> list[P
         pools.append(pool_of(model(n), queries, effort, truth, rng.spawn(1)[0], call, journal))
     return pools
 
-
+# %% ../../nbs/planning/30_sizes.ipynb #sz-learn-p2
 def _scene(name, design, values, seen, pools, sizes, given, rng, call) -> Scene:
     "One network, from the values (N, r) of each pool."
     from dpsbi.analyst.estimator import Estimator
@@ -162,7 +162,7 @@ def _scene(name, design, values, seen, pools, sizes, given, rng, call) -> Scene:
     estimator = Estimator(prior, Ensemble(tuple(each.flow for each in fits)))
     return Scene(name, every, estimator, np.stack(seen))
 
-
+# %% ../../nbs/planning/30_sizes.ipynb #sz-learn-p3
 def learn(
     model: Callable[[int], Model],
     designs: Mapping[str, Callable[[int], Any]],

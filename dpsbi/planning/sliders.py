@@ -44,7 +44,7 @@ def sliders(page: Any, query: str, n: int, epsilon: float) -> dict[str, Any]:
         epsilon=widgets.FloatLogSlider(value=epsilon, description="ε", **ends, **wide),
     )
 
-
+# %% ../../nbs/planning/31_sliders.ipynb #sl-widgets-p2
 SAID = "Sliders for the query, the number of persons and ε: run this cell in JupyterLab."
 
 

@@ -13,7 +13,7 @@ from scipy import integrate
 from .tuberculosis import COMPLIANCE, D2, OBSERVED, YEARS, rates
 
 # %% ../../nbs/simulators/13_clusters.ipynb #cc43ffec
-def _slope(r: dict[str, float], ended: np.ndarray):
+def _slope(r: dict[str, float], ended: np.ndarray | float):
     "Kolmogorov's backward equation: the derivative of (f1, f2, their integral), flattened."
 
     def of(u, y):

@@ -8,6 +8,7 @@ __all__ = ['GammaMixture', 'enumerated', 'exact_posterior']
 # %% ../../nbs/simulators/10_enumeration.ipynb #ff625c44
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -80,7 +81,7 @@ def enumerated(
     )
 
 # %% ../../nbs/simulators/10_enumeration.ipynb #14ec0d62
-def _log_counts(s: ArrayLike, alpha: float, beta: float) -> np.ndarray:
+def _log_counts(s: Any, alpha: float, beta: float) -> np.ndarray:
     "log m(s): the rate integrated out, a negative binomial law."
     return (
         special.gammaln(s + alpha)

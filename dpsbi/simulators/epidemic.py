@@ -198,8 +198,8 @@ class Epidemic(Closed):
     def states(self, theta: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "Susceptible and infected at the times: theta (n, 2), rates beta and gamma, to (n, L, 2)."
         theta = check_rates(theta)
-        start = [float(self.population - self.initial), float(self.initial)]
-        start = np.tile(start, (len(theta), 1))
+        begin = [float(self.population - self.initial), float(self.initial)]
+        start = np.tile(begin, (len(theta), 1))
         return self.after(start, theta, self.times, rng)
 
     def after(
@@ -223,9 +223,10 @@ class Epidemic(Closed):
         array (n, L, 2)
         """
         theta, state = check_rates(theta), np.ascontiguousarray(state, float)
+        times = np.asarray(times, float)
         out = np.empty((len(theta), len(times), 2))
         seeds = rng.integers(0, 2**64, len(theta), dtype=np.uint64)
-        times, exact = np.asarray(times, float), self.method == "gillespie"
+        exact = self.method == "gillespie"
         _run(seeds, theta, float(self.population), state, times, exact, STEP, out)
         return out
 

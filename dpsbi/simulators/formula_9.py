@@ -9,6 +9,7 @@ __all__ = ['NODES', 'WEIGHTS', 'log_formula_9', 'GammaPoissonLaplace']
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import optimize, special
@@ -99,6 +100,10 @@ def _gauss(f: Callable, a, b) -> np.ndarray:
 # %% ../../nbs/simulators/10_formula_9.ipynb #42efdfe7
 class _Panels:
     "A joint density exp(_log_joint) of z = log theta and the release, integrated over _edges."
+
+    if TYPE_CHECKING:
+        _log_joint: Callable[..., np.ndarray]
+        _edges: Any
 
     @cached_property
     def _peak(self) -> float:

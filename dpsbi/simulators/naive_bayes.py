@@ -7,6 +7,7 @@ __all__ = ['TRUTH', 'PUBLISHED', 'naive_bayes', 'HiddenCounts', 'NaiveBayesPoste
 
 # %% ../../nbs/simulators/16_naive_bayes.ipynb #b6e15c79
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def naive_bayes(
     SPPE paper, appendix C.3.
     """
     L = layout_of(n, classes, features, levels, concentration)
-    about = dict(sensitivity=2 * len(L.levels) / L.n, dim=L.classes * L.width)
+    about: dict[str, Any] = dict(sensitivity=2 * len(L.levels) / L.n, dim=L.classes * L.width)
     if records:
         return Model(L.prior(), Records(L)), Query(Proportions(L), **about)
     return Model(L.prior(), Table(L)), Query(identity, **about)

@@ -7,6 +7,7 @@ __all__ = ['linear_regression']
 
 # %% ../../nbs/simulators/15_regression_model.ipynb #48710fe8
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -123,7 +124,9 @@ def linear_regression(
         )
     subjects = _Subjects(n, x_mean, positive("noise_variance", noise_variance) ** 0.5)
     summary = Summary(n, p, positive("clamp", clamp))
-    about = dict(sensitivity=l1_sensitivity(n, p), unit="subject", dim=len(summary_names(p)))
+    about: dict[str, Any] = dict(
+        sensitivity=l1_sensitivity(n, p), unit="subject", dim=len(summary_names(p))
+    )
     if records:
         return Model(prior, subjects), Query(summary, **about)
     return Model(prior, _Summaries(subjects, summary)), Query(identity, **about)

@@ -7,6 +7,7 @@ __all__ = ['regression_sums', 'sum_names', 'Coordinates', 'RegressionParameters'
 
 # %% ../../nbs/simulators/15_regression_population.ipynb #rp-imp
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -109,7 +110,7 @@ class Coordinates:
     p: int
     clamp: float = 5.0
     count: bool = False
-    degrees: int | None = None
+    degrees: Any = None  # an int, once checked
 
     def __post_init__(self):
         sums = regression_sums(self.p, self.clamp, self.count).fn
@@ -216,7 +217,7 @@ class RegressionPopulation(RegressionParameters):
 
     def contributions(self, x: np.ndarray) -> np.ndarray:
         "What each subject adds to the released sums: (C, m, r)."
-        return self._sums.each(x)
+        return self._sums.each(x)  # type: ignore[attr-defined]
 
     def carry(
         self, theta: np.ndarray, x: np.ndarray, theta_new: np.ndarray, rng: np.random.Generator

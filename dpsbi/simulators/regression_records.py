@@ -7,6 +7,7 @@ __all__ = ['Conjugate', 'pairs', 'RegressionRecords']
 
 # %% ../../nbs/simulators/15_regression_records.ipynb #9ef20ba5
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -46,7 +47,12 @@ class _Given:
     clamp: float = 10.0
     noise_variance: float = 2.0
     x_mean: tuple[float, ...] | None = None
-    prior: Prior | None = None
+    prior: Any = None  # a Prior, once checked
+
+    if TYPE_CHECKING:
+        _subjects: ClassVar[Any]
+        _mean: ClassVar[np.ndarray]
+        _precision: ClassVar[np.ndarray]
 
     def __post_init__(self):
         given = self.n, self.p, self.clamp, self.noise_variance, self.x_mean, self.prior

@@ -22,7 +22,7 @@ from ..stepped import Stepped
 
 # %% ../../nbs/simulators/14_seir.ipynb #se-one-step
 def one_step(
-    state: tuple, rng: np.random.Generator, force: ArrayLike, waking: ArrayLike, healing: ArrayLike
+    state: tuple, rng: np.random.Generator, force: Any, waking: Any, healing: Any
 ) -> tuple:
     """One step of the chain: the state (S, E, I), and how many fell ill.
 
@@ -50,7 +50,7 @@ class Outbreak:
     population: int
     length: float = 1.0
 
-    def start(self, rng: np.random.Generator, initial: ArrayLike) -> tuple:
+    def start(self, rng: np.random.Generator, initial: Any) -> tuple:
         "The state at time 0: a Poisson number of infectious persons."
         infectious = np.minimum(rng.poisson(initial), self.population)
         return self.population - infectious, 0 * infectious, infectious
@@ -59,9 +59,9 @@ class Outbreak:
         self,
         state: tuple,
         rng: np.random.Generator,
-        r0: ArrayLike,
-        latent: ArrayLike,
-        infectious: ArrayLike,
+        r0: Any,
+        latent: Any,
+        infectious: Any,
         t: float,
         until: float,
     ) -> tuple:
@@ -95,7 +95,7 @@ def _prior(prior: Prior | None) -> Prior:
 def _steps_between(times: Any, length: float) -> tuple[float, ...]:
     "Times after 0 that are whole numbers of steps; ValueError for others."
     if isinstance(times, int | np.integer) and not isinstance(times, bool):
-        times = range(1, whole_number("times", times) + 1)
+        times = range(1, whole_number("times", int(times)) + 1)
     times = np.array(check_times(np.asarray(times, float)))
     steps = times / length
     if times[0] == 0 or not np.allclose(steps, np.rint(steps), atol=1e-9):
@@ -187,5 +187,7 @@ def new_cases_query(count: int, norm: str = "l1", neighbours: str = "replace") -
         )
     changed = 2 if neighbours == "replace" and whole_number("count", count) > 1 else 1
     sensitivity = float(changed) if norm == "l1" else math.sqrt(changed)
-    about = dict(neighbours=neighbours, unit="person", step=1, dim=whole_number("count", count))
+    about: dict[str, Any] = dict(
+        neighbours=neighbours, unit="person", step=1, dim=whole_number("count", count)
+    )
     return Query(identity, sensitivity=sensitivity, norm=norm, **about)

@@ -9,6 +9,7 @@ __all__ = ['log_rising', 'Shares', 'BetaMixture', 'mixture_of', 'within_cells', 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -146,6 +147,9 @@ def within_cells(alpha: float, shares: Shares, j: int, of_class: np.ndarray) -> 
 # %% ../../nbs/simulators/15_shares.ipynb #0c11da04
 class BetaMarginals:
     "What is read off the .marginals, a BetaMixture for each column of theta."
+
+    if TYPE_CHECKING:
+        marginals: Any
 
     def mean(self) -> np.ndarray:
         "Posterior means (d,)."
