@@ -19,11 +19,10 @@ from .privacy import numeric
 from .running import Call, Working
 from dpsbi.simulation import (
     data_values,
-    in_batches,
-    mechanism_log_prob,
     parted,
     released_width,
     values_where_simulated,
+    weighed_batches,
 )
 
 # %% ../nbs/10_behind.ipynb #behind-values
@@ -86,12 +85,6 @@ def _order(columns: Columns) -> np.ndarray:
     return np.concatenate([columns.keep, others]).astype(int)
 
 # %% ../nbs/10_behind.ipynb #behind-simulate
-def _batch(model, release, theta, rng):
-    "All values, and log η(s_dp | s) (B,): what one worker does."
-    values = all_values(model, release, theta, rng)
-    return values, mechanism_log_prob(release, values[:, : released_width(release)])
-
-
 def simulate_kept(
     release: Release,
     model: Model,
@@ -126,11 +119,16 @@ def simulate_kept(
     call = Call.of(running, simulate_kept)
     log_eta = np.empty(len(theta))
     log_weights = np.broadcast_to(log_weights, len(theta))
-    for rows, (values, found) in in_batches(release, model, theta, _batch, rng, call):
+    for rows, values, found in weighed_batches(release, model, theta, _values, rng, call):
         log_eta[rows] = found
         impossible = found == -np.inf
         keeper.add(values, np.where(impossible, -np.inf, log_weights[rows] + found))
     return log_eta
+
+
+def _values(model, release, theta, rng):
+    "All values (B, R): what one worker does."
+    return all_values(model, release, theta, rng)
 
 # %% ../nbs/10_behind.ipynb #behind-handed
 def handed_over(

@@ -87,11 +87,8 @@ class Told(Cloud):
         return float(len(self)) if self.log_weights is None else kish(self.log_weights)
 
     def chain_ess(self, method: str) -> np.ndarray:
-        """ArviZ's effective sizes (d,).
-
-        The number of chains where a parameter never moved, or a chain has fewer than four draws.
-        """
-        return chain_ess(self.theta, self.info["chains"], method)
+        "Effective sizes (d,): see `dpsbi.chains.chain_ess`."
+        return chain_ess(self.theta, self.info["chains"], method, self.info.get("families"))
 
     def log_prob(self, theta: ArrayLike) -> np.ndarray:
         "Log-density (k,) at theta (k, d), where the method has a density; else ValueError."

@@ -72,7 +72,7 @@ class Shown(Trusted):
 
 # %% ../nbs/05_posterior.ipynb #post-values
 SEVERAL = 6  # most confidential values that are drawn pair by pair
-_ABOUT_VALUES = ("method", "engine", "exact", "reason", "chains", "rhat")
+_ABOUT_VALUES = ("method", "engine", "exact", "reason", "chains", "families", "rhat")
 
 
 def _no_values(posterior: Draws) -> str:

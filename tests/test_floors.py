@@ -8,7 +8,7 @@ ROOMS = {
     0: """arguments files privacy leaves conversions losses composition cost accounting
         book ledger mechanisms.mechanism mechanisms.sampler mechanisms.continuous
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
-        mechanisms.stairs mechanisms.truncated mechanisms.published
+        mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.published
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
         mechanisms.joint mechanisms.parts mechanisms.agency_words
         mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
@@ -31,7 +31,7 @@ ROOMS = {
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss
         owner.selection owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.mixtures analyst.many_proposals analyst.proposals
-        analyst.importance analyst.searches analyst.fresh_draws analyst.consensus
+        analyst.importance analyst.searches analyst.fresh_draws analyst.thrift analyst.consensus
         analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
         analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
         analyst.populations analyst.smc_abc analyst.record_steps analyst.da_mcmc

@@ -28,6 +28,7 @@ from dpsbi.analyst.normal_coordinates import NormalCoordinates
 from dpsbi.analyst.sites import Profiles, Sites
 from dpsbi.analyst.sparse_lines import apart, sparse
 from dpsbi.analyst.starts import Start
+from dpsbi.chains import APIECE
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.prior import FreePrior
 from dpsbi.privacy import identity
@@ -83,6 +84,16 @@ def test_thirty_counts_are_solved():  # false alarm: 1e-6
     assert abs(found.std()[0] / sd - 1) < 6 / np.sqrt(2 * found.ess)
     assert abs(found.log_evidence - log_evidence) < 1
     assert found.exact and found.ess > 800 and found.info["simulations"] < 50_000
+
+
+def test_chains_go_on_until_they_forget_where_they_began():
+    found = run(*counts(10), draws=400, limit=60_000)
+    assert found.exact and min(found.info["worth"]) >= APIECE * found.info["chains"]
+    place = np.repeat([-1.0, -0.5, 0.5, 1.0], 200)  # 50 chains of 4 draws begin at each
+    near = place + np.random.default_rng(1).normal(0, 0.1, 800)
+    assert Posterior(near, info=dict(chains=200, families=4)).ess < 8
+    assert Posterior(near, info=dict(chains=200)).ess > 150
+    assert found.info["families"] == 4
 
 
 def test_the_oracle_notices_a_move_without_its_ratio(monkeypatch):
@@ -481,6 +492,21 @@ def test_halves_may_hold_different_numbers_of_directions():
         again = Bent.unpacked(flat, 3, q)
         for a, b in zip(astuple(half), astuple(again)):
             np.testing.assert_array_equal(a, b)
+
+
+def test_a_simulator_that_runs_wild_leaves_no_line():
+    rng, tame = np.random.default_rng(1), lambda x: x[:, :2] + x[:, 1:]
+    release, x = Release([2.0, 1.0], query(2), Laplace(0.3)), rng.standard_normal((500, 3))
+    s = tame(x)
+    log_eta = release.mechanism.log_prob(release.s_dp, s)
+    line = Line.fit(x, s, np.ones(500), Sites.fit(Profiles.of(release, s, log_eta), 1.0))
+    line = LocalLine.of(line).with_error(np.full(2, 0.1))
+    wild = lambda x: np.where(x[:, 1:2] > 0, 1e10 * (x[:, :1] + 0.3 * x[:, 2:]), tame(x))
+    lines = bent(line, x, wild)
+    lost = (lines.slope == 0).all(axis=(1, 2))
+    assert 0 < lost.sum() < 500 and len(line.steps) == 2
+    new, gain, there = step(line, x, lines, np.full(500, 0.8), wild, rng)
+    assert np.isfinite(new).all() and not np.isnan(gain).any() and np.isfinite(there.slope).all()
 
 
 def kept_by_local_lines(release, moves, rng, ratio=True):

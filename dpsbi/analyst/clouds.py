@@ -25,16 +25,30 @@ from ..running import Checkpoint, Journal, batch_sizes, in_order
 
 # %% ../../nbs/analyst/37_clouds.ipynb #cad8ce28
 def _batch(model, release, coordinates, by_row, x, rng):
-    "How many values; the values, log η, and what was drawn beyond the tapes: (n, R + 2 + more)."
+    """How many values; the values, log η, and what was drawn beyond the tapes: (n, R + 2 + more).
+
+    Small batches are weighed together later: see `_weighed`.
+    """
     theta = coordinates.theta(x[:, : coordinates.dim])
     good, width = np.isfinite(theta).all(axis=1), released_width(release)
     theta = np.where(good[:, None], theta, model.prior.sample(1, rng))
     tape = x[:, coordinates.dim :]
     asked = partial(all_values, model, release)
     s, inputs = replayed(model, release.query, theta, tape, rng, width, by_row, asked)
-    log_eta = np.where(good, mechanism_log_prob(release, s[:, :width]), -np.inf)
+    log_eta = np.where(good, 0.0, -np.inf)
+    if model.batch is None:
+        log_eta += mechanism_log_prob(release, s[:, :width])
     how_many = np.full(len(s), s.shape[1])
     return np.column_stack([how_many, s, log_eta, inputs[:, tape.shape[1] :]])
+
+
+def _weighed(release: Release, parts: list[np.ndarray]) -> list[np.ndarray]:
+    "Small batches with their log η, by one call of the mechanism."
+    s = np.concatenate([part[:, 1 : released_width(release) + 1] for part in parts])
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    for part, log_eta in zip(parts, np.split(mechanism_log_prob(release, s), ends)):
+        part[:, int(part[0, 0]) + 1] += log_eta
+    return parts
 
 
 def _alike(parts: list[np.ndarray]) -> list[np.ndarray]:
@@ -134,7 +148,10 @@ class Task(Allowed):
         about = self.model, self.release, self.coordinates, self.by_row
         children = rng.spawn(len(sizes))
         tasks = ((*about, x[a : a + k], g) for a, k, g in zip(starts, sizes, children))
-        parts = _alike(list(in_order(self.executor, _batch, tasks)))
+        parts = list(in_order(self.executor, _batch, tasks))
+        if self.model.batch is not None:
+            parts = _weighed(self.release, parts)
+        parts = _alike(parts)
         return level([row for part in parts for row in part], rng)
 
 # %% ../../nbs/analyst/37_clouds.ipynb #cb391ef9

@@ -21,7 +21,7 @@ from .proposals import no_weight
 from .starts import Start
 from .temperatures import Stage, climb
 from ..behind import handed_over
-from ..draws import rhat
+from ..chains import APIECE, rhat, spread_ess
 from ..kept import Every, of_chains
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width
@@ -36,11 +36,8 @@ SHORT = 0.2, 1 / 3  # share of shorter steps, and their length
 
 
 def _worth(v: np.ndarray) -> np.ndarray:
-    "Effective draws (d,) of chains v (P, M, L, d): by the spread of the chains' means."
-    means = v.mean(axis=2)
-    chains = means.shape[0] * means.shape[1]
-    spread = means.var(axis=(0, 1), ddof=1) + 1e-300
-    return v.var(axis=(0, 1, 2)) / spread * chains
+    "Effective draws (d,) of chains v (P, M, L, d): by the spread of means."
+    return spread_ess(v.reshape(-1, *v.shape[2:]), POPULATIONS)
 
 
 def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
@@ -50,7 +47,7 @@ def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
     shape, cost = start.log_eta.shape, start.log_eta.size * calls(lines)
     if task.left >= cost:
         lines, start = begun(task, lines, start, rng.spawn(1)[0])
-    beta = stage.length(lines)
+    beta, wanted = stage.length(lines), max(draws, APIECE * math.prod(shape))
     places, accepted, check, values = [], [], 8, Every()
     while task.left >= cost:
         deal, fill, run = rng.spawn(1)[0].spawn(3)
@@ -62,7 +59,7 @@ def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
         accepted.append(better.mean())
         if len(places) >= check:
             worth = _worth(np.stack(places, axis=2)).min()
-            if worth >= 1.2 * draws:
+            if worth >= 1.2 * wanted:
                 break
             check = math.ceil(1.2 * check)
     v = np.stack(places, axis=2) if places else np.empty((*shape, 0, d))
@@ -237,6 +234,9 @@ def _doubts(stage: Stage, v: np.ndarray, worth: np.ndarray, names) -> str:
         why = f"the chains are worth {worth.min():.0f} draws, fewer than {LEAST}"
         slow = stage.moved.renewal < SLOW
         return why + (f": steps of {stage.moved.beta:.2g} hardly move them" if slow else "")
+    each = worth.min() / math.prod(v.shape[:2])
+    if each < APIECE:
+        return f"chains worth {each:.1f} draws each, fewer than {APIECE}, remember where they began"
     return ""
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #72537b4b
@@ -253,7 +253,8 @@ def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws) -> Post
     reason = audit or _doubts(stage, v, worth, names)
     if finished:
         theta = task.coordinates.theta(v.reshape(-1, v.shape[3]))
-        found = dict(chains=v.shape[0] * v.shape[1], rhat=_between(theta).tolist())
+        found = dict(chains=v.shape[0] * v.shape[1], families=POPULATIONS)
+        found["rhat"] = _between(theta).tolist()
         log_weights, s = None, every.result()
         found["values_rhat"] = _between(s.reshape(-1, s.shape[-1])).tolist()
         values = of_chains(s, v.shape[2], every.stride)

@@ -13,6 +13,7 @@ import numpy as np
 
 from .proposals import Rounds
 from ..behind import simulate_kept
+from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, simulate
 from ..running import Call, Journal
@@ -38,6 +39,7 @@ class Allowance:
     bar: object
     tally: dict
     patient: bool = True
+    seen: list | None = None  # z, log η and values of every call, where they are wanted
 
     @property
     def left(self) -> int:
@@ -60,6 +62,8 @@ class Budget(Allowance):
         """
         what = self.release, self.model, self.model.prior.from_unconstrained(z)
         options = dict(rng=rng, **self.call.silent)
+        if keep is None and self.seen is not None:
+            keep = Keeper(rng), 0.0
         if keep is None:
             log_eta = self.journal(lambda: simulate(*what, **options)[1])
         elif self.journal.saved.path is None:
@@ -68,6 +72,10 @@ class Budget(Allowance):
             entry = self.journal(lambda: _with_kept(what, keep, options))
             log_eta, state = np.split(entry, [len(z)])
             keep[0].unpack(state)
+        if self.seen is not None:
+            values = keep[0].result()
+            whole = isinstance(values, np.ndarray)
+            self.seen.append((z, log_eta, values[-len(z) :] if whole else None))
         self.tally["made"] += len(z)
         self.tally["failed"] += int(np.isneginf(log_eta).sum())
         self.bar.update(len(z))
