@@ -21,15 +21,18 @@ def positive(name: str, value: float, zero: bool = False) -> float:
     name : str
         What the error calls the value.
     value : float
-        The value, or what `float` makes one of.
+        The value: a number of any kind, no text and no bool.
     zero : bool
         Zero is allowed as well.
     """
-    value = float(value)
-    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+    try:
+        number = math.nan if isinstance(value, str | bytes | bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         least = "at least" if zero else "above"
-        raise ValueError(f"{name} must be a finite number {least} 0, not {value}")
-    return value
+        raise ValueError(f"{name} must be a finite number {least} 0, not {value!r}")
+    return number
 
 # %% ../nbs/00_arguments.ipynb #9aa7aff4
 def whole_number(name: str, value: int, least: int = 1, most: int | None = 10**8) -> int:

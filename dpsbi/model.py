@@ -172,7 +172,7 @@ class Model(Described):
         return cls(prior, by_row, **settings)
 
 # %% ../nbs/09_model.ipynb #c67ed0c9
-from .received import check_complete, check_release, off_grid  # noqa: F401
+from .received import check_complete, check_release  # noqa: F401
 from dpsbi.simulation import (  # noqa: F401
     ignores_rng,
     mechanism_log_prob,

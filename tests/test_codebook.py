@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -245,7 +246,7 @@ def test_the_step_of_the_values(tmp_path, mechanism, step, found):
     "entries, says",
     [
         (dict(source=...), r'lacks "source" \(who published'),
-        (dict(source=""), '"source" is empty'),
+        (dict(source=""), '"source" must be a text'),
         (dict(values=..., mechanism=...), '"mechanism".*, and "values"'),
         (dict(protects=...), 'lacks "protects"'),
         (dict(format="dpsbi.Codebook"), "not a release that this version"),
@@ -280,11 +281,131 @@ def test_the_step_of_the_values(tmp_path, mechanism, step, found):
         (dict(at_most=[{"cell": ["North"], "total": 3}]), 'did you mean "cells"'),
         (dict(at_most={"North": 3}), '"at_most" must be a list'),
         (dict(mechanism=[GOOD["mechanism"]]), "for 1 values, not for 3"),
+        (dict(totals=[dict(cells=["North", "North"], total=3)]), "each once"),
+        (dict(totals=[dict(cells=c, total=3) for c in (["North"], ["North"])]), "which of the two"),
     ],
 )
 def test_files_that_are_refused(tmp_path, entries, says):
     with pytest.raises(ValueError, match=says):
         Release.load(written(tmp_path, **entries))
+
+
+FULL = GOOD | {
+    "totals": [{"cells": ["North", "East", "South"], "total": 50}],
+    "step": 1,
+    "mechanism": {
+        "noise": "two-sided geometric",
+        "scale": 2,
+        "step": 1,
+        "post_processing": {"clamp": [0, 100], "round_to": 5, "suppress_below": 10},
+    },
+}
+WRONG = [
+    "5%",
+    "1",
+    "1,000",
+    "",
+    " ",
+    True,
+    [],
+    {},
+    [[1]],
+    {"a": 1},
+    -7.5,
+    10**400,
+    math.nan,
+    math.inf,
+]
+INTERNAL = (
+    "iterable|unpack|argument|ufunc|float\\(|attribute|subscriptable|object is not|unhashable"
+)
+
+
+def leaves(entry, path=()):
+    "Where something stands in a codebook: every word's path."
+    inner = entry.items() if isinstance(entry, dict) else enumerate(entry)
+    for word, value in inner:
+        yield (*path, word)
+        if isinstance(value, dict | list):
+            yield from leaves(value, (*path, word))
+
+
+@pytest.mark.parametrize("path", leaves(FULL), ids=str)
+def test_whatever_stands_wrong_in_a_codebook_is_refused_in_words(tmp_path, path):
+    "Texts for numbers, shares, thousands, nothing at all: each in the place of each."
+    for wrong in WRONG:
+        state = json.loads(json.dumps(FULL))
+        place = state
+        for word in path[:-1]:
+            place = place[word]
+        was, place[path[-1]] = place[path[-1]], wrong
+        known = path[-1] in ("noise", "neighbours", "norm", "format")
+        fits = isinstance(was, str) and isinstance(wrong, str) and wrong.strip() and not known
+        book = tmp_path / "book.json"
+        book.write_text(json.dumps(state))
+        try:
+            loaded = Codebook.load(book)
+        except ValueError as error:
+            assert str(error).startswith("book.json: ") and not re.search(INTERNAL, str(error))
+        else:
+            negative = path == ("mechanism", "post_processing", "clamp", 0) and wrong == -7.5
+            nothing = (
+                wrong == [] and path == ("totals",) or wrong == {} and path[-1] == "post_processing"
+            )
+            large = path[-1] == "total" and wrong == 10**400
+            assert fits or negative or nothing or large, (path, wrong, loaded)
+
+
+@pytest.mark.parametrize(
+    "cell, value",
+    [
+        ("35", 35),
+        (" 35 ", 35),
+        ("3.5e1", 35),
+        ("*", math.nan),
+        *[
+            (text, None)
+            for text in ("3,5", "3 5", "3_5", "35%", "<35", "(35)", "nan", "inf", "٣", "")
+        ],
+    ],
+)
+def test_what_a_cell_says(tmp_path, cell, value):
+    (tmp_path / "t.csv").write_text(f'place,n\nNorth,"{cell}"\nEast,35\nSouth,10\n')
+    how = {"csv": "t.csv", "column": "n", "missing": ["*"]}
+    path = written(tmp_path, values=how)
+    if value is None:
+        with pytest.raises(ValueError, match="no number with a decimal point"):
+            Release.load(path)
+    else:
+        assert np.array_equal(Release.load(path).s_dp, [value, 35, 10], equal_nan=True)
+
+
+@pytest.mark.parametrize("mark", [",", ".", " ", "'", "\u00a0"])
+def test_thousands(tmp_path, mark):
+    rows = [f'"{text.replace(",", mark)}"' for text in ("3,500", "1,234,500", "10")]
+    (tmp_path / "t.csv").write_text("n\n" + "\n".join(rows) + "\n")
+    how = {"csv": "t.csv", "column": "n", "thousands": mark}
+    assert Release.load(written(tmp_path, values=how)).s_dp.tolist() == [3500, 1234500, 10]
+    (tmp_path / "t.csv").write_text(f'n\n"3{mark}5"\n3\n10\n')
+    if mark != ".":
+        with pytest.raises(ValueError, match="no number"):
+            Release.load(written(tmp_path, values=how))
+
+
+@pytest.mark.parametrize("text", ["a,n\n1\n", "a,n\n1,2,3\n", "n,n\n1,2\n"])
+def test_tables_whose_columns_do_not_line_up(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ValueError, match="cells as names|two columns"):
+        Release.load(written(tmp_path, values={"csv": "t.csv", "column": "n"}, names=...))
+
+
+def test_an_order_of_its_own_is_read_and_written(tmp_path):
+    done = {"round_to": 5, "suppress_below": 8, "order": ["suppress_below", "round_to"]}
+    entry = GOOD["mechanism"] | {"post_processing": done}
+    book = Codebook.load(written(tmp_path, mechanism=entry))
+    assert book.release.mechanism.publish([7.0, 8.0])[1] == 10
+    book.save(tmp_path / "again.json")
+    assert Codebook.load(tmp_path / "again.json").release.mechanism == book.release.mechanism
 
 
 def test_json_that_is_broken_or_says_a_word_twice(tmp_path):

@@ -8,7 +8,7 @@ ROOMS = {
     0: """arguments files privacy leaves conversions losses composition cost accounting
         book ledger mechanisms.mechanism mechanisms.sampler mechanisms.continuous
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
-        mechanisms.stairs mechanisms.truncated mechanisms.published
+        mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.published
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
         mechanisms.joint mechanisms.parts mechanisms.agency_words
         mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference

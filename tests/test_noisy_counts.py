@@ -20,7 +20,9 @@ from dpsbi.mechanisms import (
     Laplace,
     Published,
     SmoothLaplace,
+    join,
 )
+from dpsbi.mechanisms.joint import coded
 from dpsbi.privacy import identity
 
 MOST = 9
@@ -137,3 +139,114 @@ def test_totals_that_overlap_or_contradict_are_refused():
     with pytest.raises(ValueError, match="says nothing"):
         noisy_counts(Release([np.nan, 5.0], two, mixed))
     assert noisy_counts(Release([5.0, np.nan], two, mixed))["c1"].mean() < 4
+
+
+# ---- what an outsider might hand over
+
+
+def plain(values, noise=DiscreteLaplace(1.0)):
+    return Release(values, Query(identity, 1, step=1, dim=len(values)), noise)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        dict(totals={"all": 400}),
+        dict(totals={"all": 60}),
+        dict(at_most={"all": 100}),
+        dict(prior=stats.poisson(1000)),
+        dict(prior=Pooled(means=(1000, 2000), shapes=(500, 1000), points=(3, 2))),
+        dict(most=20),
+        dict(least=200),
+    ],
+    ids=lambda how: ", ".join(how),
+)
+def test_what_is_out_of_reach_of_the_noise_is_refused_and_not_cut_off(how):
+    "Counts of 100 under noise of scale 1; a law cut off at its ends would answer all the same."
+    with pytest.raises(ValueError, match="reach"):
+        noisy_counts(plain([100.0, 100.0]), **how)
+
+
+@pytest.mark.parametrize(
+    "value, noise",
+    [
+        (10.5, DiscreteLaplace(1.0)),
+        (7.0, Published(DiscreteLaplace(1.0), round_to=5)),
+        (3.0, Published(DiscreteLaplace(1.0), suppress_below=5)),
+        (np.nan, Published(DiscreteLaplace(1.0), clamp=(10, None), suppress_below=5)),
+        (31.0, BinomialResponse(30, 4.0, 30)),
+    ],
+    ids=repr,
+)
+def test_a_value_that_is_never_published_is_named_at_once(value, noise):
+    with pytest.raises(ValueError, match="value 1 .*never publishes"):
+        noisy_counts(plain([value], noise))
+
+
+def test_a_count_that_nothing_bounds_is_refused_at_once():
+    with pytest.raises(ValueError, match="most="):
+        noisy_counts(plain([100.0], Published(DiscreteLaplace(1.0), clamp=(None, 100))))
+
+
+@pytest.mark.parametrize("value", [2e9, 3e12, 4e15])
+def test_counts_of_any_size(value):
+    assert noisy_counts(plain([value]))["c0"].mean() == pytest.approx(value, rel=1e-15)
+
+
+@given(st.integers(-40, 5), st.sampled_from([0, 3, 10**12]))
+@settings(max_examples=30, deadline=None)
+def test_bounds_on_sums_of_either_sign_and_any_size(value, bound):
+    seen = plain([float(value), -3.0])
+    found = noisy_counts(seen, least=-60, most=30, at_most={"all": bound})
+    k = np.stack(np.meshgrid(np.arange(-60, 31), np.arange(-60, 31), indexing="ij"), -1)
+    p = np.exp(seen.mechanism.log_prob(seen.s_dp, k.astype(float))) * (k.sum(-1) <= bound)
+    p /= p.sum()
+    assert np.allclose(found["c0"].at(np.arange(-60, 31)), p.sum(1), atol=1e-10)
+    assert found.sum(["c0", "c1"]).mean() == pytest.approx((p * k.sum(-1)).sum(), abs=1e-8)
+
+
+def test_long_sums_are_those_of_the_plain_convolution():
+    "By Fourier transforms, with probabilities of 1e-12 still right; beside a normal law."
+    laws = [noisy_counts(plain([1e6], DiscreteGaussian(s)))["c0"] for s in (500.0, 700.0)]
+    both = laws[0] + laws[1]
+    k = np.arange(-6000, 6001, 50)
+    law = stats.norm(2e6, np.hypot(500.0, 700.0))
+    assert np.allclose(both.at(2_000_000 + k) / law.pdf(2e6 + k), 1, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda c: c.probability(np.greater, "c0", "c0"),
+        lambda c: c.law(np.subtract, "c1", "c1"),
+        lambda c: c.sum(["c0", "c1", "c0"]),
+        lambda c: c["c9"],
+        lambda c: c["c0"].interval(1.5),
+        lambda c: c["c0"].quantile(np.nan),
+    ],
+)
+def test_questions_that_make_no_sense(asked):
+    with pytest.raises(ValueError):
+        asked(noisy_counts(plain([3.0, 4.0])))
+
+
+def test_a_prior_that_is_no_law_on_whole_numbers():
+    for prior in (stats.norm(3), 5, [stats.poisson(3), None, None]):
+        with pytest.raises(ValueError, match="prior"):
+            noisy_counts(plain([3.0, 4.0]), prior=prior)
+
+
+def test_releases_joined_twice():
+    hidden = plain([np.nan, 5.0], Published(DiscreteLaplace(1.0), suppress_below=-3))
+    one, other = plain([7.0], DiscreteGaussian(2.0)), plain([9.0], DiscreteLaplace(3.0))
+    twice = join(join(hidden, one), other)
+    flat = Independent((hidden.mechanism, one.mechanism, other.mechanism), (2, 1, 1))
+    seen = Release(twice.s_dp, twice.query, flat)
+    for name in ("c0", "c1", "c2", "c3"):
+        laws = [noisy_counts(r, least=-30)[name] for r in (twice, seen)]
+        assert laws[0].first == laws[1].first and np.allclose(laws[0].p, laws[1].p)
+    s = np.array([-5.0, 5.0, 7.0, 9.0])
+    as_numbers = coded(twice)
+    assert as_numbers.s_dp[0] < -3
+    found = as_numbers.mechanism.log_prob(as_numbers.s_dp, s)
+    assert found == pytest.approx(twice.mechanism.log_prob(twice.s_dp, s))

@@ -15,7 +15,6 @@ import numpy as np
 
 from .particle_filter import PILOT, PILOTS, FilteredLikelihood, estimate_all, guided
 from .proposals import Rounds
-from ..model import off_grid
 from ..running import Journal, warn
 
 # %% ../../nbs/analyst/38_estimated.ipynb #506a946f
@@ -113,12 +112,10 @@ def _adapted(run, rounds, n, power, patient, rng):
 # %% ../../nbs/analyst/38_estimated.ipynb #es-impossible
 def _nothing_possible(run, rounds):
     "The error where no parameter could have led to the release."
-    reason = off_grid(run.likelihood.release) or (
-        "the prior excludes the data, the simulator fails, the query is not the released "
-        "one, or there are too few particles"
-    )
     return ValueError(
-        f"none of {len(rounds.z):,} parameters could have led to the release: {reason}"
+        f"none of {len(rounds.z):,} parameters could have led to the release: the prior excludes "
+        "the data, the simulator fails, the query is not the released one, or there are too few "
+        "particles"
     )
 
 

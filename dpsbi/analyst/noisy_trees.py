@@ -13,7 +13,7 @@ import numpy as np
 
 from .count_laws import CountLaw
 from .count_trees import Node, Tree, Weights, grown  # noqa: F401
-from .noisy_counts import Pooled, TrueCounts, likelihoods, with_prior
+from .noisy_counts import CONTRADICTION, Pooled, TrueCounts, likelihoods, with_prior
 from ..mechanisms import Release, observed
 from ..privacy import whole_number
 
@@ -69,17 +69,17 @@ def _check_tree(release, names, sums, least, most) -> None:
     whole_number("most", most, least, most=None)
 
 # %% ../../nbs/analyst/51_noisy_trees.ipynb #tr-cases-p2
-def _cases(flat, root, prior) -> tuple[list[Tree], np.ndarray]:
+def _cases(flat, root, prior, within) -> tuple[list[Tree], np.ndarray]:
     "A tree for each prior that is possible, and their weights."
     cases, log_w = [], []
     for each in prior.grid() if isinstance(prior, Pooled) else [prior]:
-        own, log_weight = with_prior(flat, each)
+        own, log_weight = with_prior(flat, each, within)
         if own is not None:
             case = Tree([_weights(law) for law in own], root)
             cases.append(case)
             log_w.append(log_weight + case.log_evidence())
     if not cases:
-        raise ValueError("no count is possible under this prior and these totals")
+        raise ValueError(CONTRADICTION)
     weights = np.exp(np.array(log_w) - max(log_w))
     return cases, weights / weights.sum()
 
@@ -132,4 +132,4 @@ def noisy_tree(
     flat = [_within(law, least, most) for name, law in zip(names, laws) if name in cells]
     known = [(places[name], _weights(law)) for name, law in zip(names, laws) if name in sums]
     known += [(group, Weights(total, np.ones(1))) for group, total in _exact(cells, places, totals)]
-    return TrueCounts(cells, *_cases(flat, grown(len(cells), known), prior))
+    return TrueCounts(cells, *_cases(flat, grown(len(cells), known), prior, (least, most)))

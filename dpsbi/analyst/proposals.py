@@ -27,7 +27,7 @@ from .mixtures import fit_proposal
 from ..mechanisms import Release
 from ..prior import Prior
 from ..privacy import whole_number
-from ..received import check_release, off_grid
+from ..received import check_release
 from ..running import warn
 
 # %% ../../nbs/analyst/31_proposals.ipynb #498fd981
@@ -266,11 +266,10 @@ def check_memory(draws: int, free: int, proposals: int) -> None:
 # %% ../../nbs/analyst/31_proposals.ipynb #0d7b7c29-2
 def no_weight(release: Release, n: int) -> NoWeight:
     "The error for n simulations of which none could have been released."
-    reason = (
-        off_grid(release)
-        or "the prior excludes the data, the simulator fails, or the query is not the released one"
+    return NoWeight(
+        f"none of {n:,} simulations could have been released as s_dp by {release.mechanism}: the "
+        "prior excludes the data, the simulator fails, or the query is not the released one"
     )
-    return NoWeight(f"none of {n:,} simulations could have been released as s_dp: {reason}")
 
 # %% ../../nbs/analyst/31_proposals.ipynb #warn-failures
 def warn_of_failures(failed: int, made: int) -> None:

@@ -17,7 +17,7 @@ from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
 from .joint import Independent
 from .mechanism import Mechanism, sensitivity_in
-from .published import Published
+from .published import STEPS, Published
 from ..privacy import Query, positive, whole_number
 
 # %% ../../nbs/mechanisms/14_agency_words.ipynb #aw-words
@@ -29,7 +29,7 @@ NOISES = {
     "discrete Gaussian": DiscreteGaussian,
 }
 AMOUNTS = ("scale", "variance", "rho", "epsilon")
-PROCESSING = ("clamp", "round_to", "suppress_below")
+PROCESSING = ("clamp", "round_to", "suppress_below", "order")
 WORDS = ("noise", *AMOUNTS, "delta", "calibration", "step", "post_processing", "count")
 PURE = (Laplace, DiscreteLaplace)
 ON_A_GRID = (DiscreteLaplace, DiscreteGaussian)
@@ -139,7 +139,7 @@ def stated_scales(entry: Mapping, kind: type, query: Query, where: str) -> dict[
     ValueError
         Where none is stated, or one does not fit the noise.
     """
-    step = float(entry.get("step") or 1.0)
+    step = 1.0 if entry.get("step") is None else _number(entry, "step", where)
     read = {
         "scale": lambda: _number(entry, "scale", where),
         "variance": lambda: _of_variance(kind, _number(entry, "variance", where), step),
@@ -161,8 +161,8 @@ def mechanism_of(entry: Any, query: Query, where: str = "the mechanism") -> Mech
     ----------
     entry : mapping, or a sequence of them
         noise; scale, variance, rho or epsilon; for normal noise by ε also delta and calibration;
-        step (of the grid); post_processing (clamp, round_to, suppress_below). A sequence: one
-        for each block of `count` values.
+        step (of the grid); post_processing (clamp, round_to, suppress_below, order). A sequence:
+        one for each block of `count` values.
     query : Query
         What is protected, and how far one unit can move the values.
     where : str
@@ -196,7 +196,8 @@ def _one(entry, query, where) -> Mechanism:
     "The mechanism of one entry."
     entry = only_known(entry, WORDS, where)
     noise = _noise(entry, query, where)
-    done = only_known(entry.get("post_processing") or {}, PROCESSING, f"{where}: post_processing")
+    done = entry.get("post_processing")
+    done = only_known({} if done is None else done, PROCESSING, f"{where}: post_processing")
     try:
         return Published(noise, **done) if done else noise
     except (TypeError, ValueError) as error:
@@ -249,6 +250,8 @@ def words_of(mechanism: Mechanism) -> dict | list:
         done = dict(clamp=clamp, round_to=mechanism.round_to)
         done["suppress_below"] = mechanism.suppress_below
         done = {word: value for word, value in done.items() if value is not None}
+        if mechanism.order != STEPS:
+            done["order"] = list(mechanism.order)
         return dict(words_of(mechanism.mechanism)) | {"post_processing": done}
     for name, kind in NOISES.items():
         if type(mechanism) is kind:

@@ -17,10 +17,17 @@ import numpy as np
 
 from .agency_tables import values_of
 from .agency_words import mechanism_of, needed, only_known, words_of
-from .joint import Independent
-from .mechanism import Mechanism
+from .joint import Independent, check_possible
 from .release import READERS, Release
-from ..privacy import NEIGHBOURS, NORMS, Query, identity, positive, write_atomically
+from dpsbi.privacy import (
+    NEIGHBOURS,
+    NORMS,
+    Query,
+    identity,
+    positive,
+    whole_number,
+    write_atomically,
+)
 
 # %% ../../nbs/mechanisms/15_codebook.ipynb #cb-words
 FORMAT = "dpsbi.codebook"
@@ -48,10 +55,18 @@ def _query_of(entry, size, step) -> Query:
         positive("protects: sensitivity", entry["sensitivity"]),
         norm=entry["norm"],
         neighbours=entry["neighbours"],
-        unit=str(entry["unit"]),
+        unit=_text(entry, "unit", "protects"),
         step=step,
         dim=size,
     )
+
+
+def _text(entry, word, where) -> str:
+    "A text of an entry, with something in it."
+    text = entry[word]
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f'{where}: "{word}" must be a text that says something, not {text!r}')
+    return text
 
 
 def _common_step(mechanism) -> float | None:
@@ -60,22 +75,6 @@ def _common_step(mechanism) -> float | None:
     noises = [getattr(part, "mechanism", part) for part in parts]
     steps = {getattr(noise, "step", None) for noise in noises}
     return steps.pop() if len(steps) == 1 else None
-
-# %% ../../nbs/mechanisms/15_codebook.ipynb #cb-possible
-def _check_possible(s_dp, mechanism: Mechanism, names) -> None:
-    "ValueError, naming it, for a value that this mechanism never publishes."
-    blocks = [(mechanism, slice(None))]
-    if isinstance(mechanism, Independent):
-        blocks = mechanism.blocks(len(s_dp))
-    for part, at in blocks:
-        places = np.arange(len(s_dp))[at]
-        for j in places[~np.isnan(s_dp[at])]:
-            if part.log_prob_max(s_dp[j : j + 1]) == -math.inf:
-                name = "" if names is None else f" ({names[j]})"
-                raise ValueError(
-                    f"value {j + 1}{name} is {s_dp[j]:g}, which {part} never publishes: its "
-                    "threshold, rounding, clamp or step was misread, or the value"
-                )
 
 # %% ../../nbs/mechanisms/15_codebook.ipynb #cb-class-b1
 @dataclass(frozen=True, eq=False)
@@ -111,19 +110,20 @@ def _read(state, folder, fn) -> tuple[tuple, dict]:
         raise ValueError(f'"format" must be "{FORMAT}", not {state.get("format")!r}')
     needed(state, NEEDED, "the codebook")
     for word in ("names", "totals", "at_most"):
-        if not isinstance(state.get(word) or [], list):
+        if not isinstance(state.get(word, []), list | None):
             raise ValueError(f'"{word}" must be a list […], not {state[word]!r}')
-    names = None if state.get("names") is None else tuple(map(str, state["names"]))
+    names = None if state.get("names") is None else tuple(map(_name, state["names"]))
     s_dp, names = values_of(state["values"], names, folder)
     query = _query_of(state["protects"], len(s_dp), state.get("step"))
     mechanism = mechanism_of(state["mechanism"], query)
     if "step" not in state:
         query = _query_of(state["protects"], len(s_dp), _common_step(mechanism))
-    _check_possible(s_dp, mechanism, names)
     query = Query(fn, **_about(query)) if fn else query
     known = {word: _sums(state.get(word) or [], word) for word in ("totals", "at_most")}
     seen = Release(s_dp, query, mechanism)
-    return (seen, str(state["source"]), names), known | dict(notes=str(state.get("notes", "")))
+    check_possible(seen, names)
+    source, notes = _text(state, "source", "the codebook"), str(state.get("notes") or "")
+    return (seen, source, names), known | dict(notes=notes)
 
 # %% ../../nbs/mechanisms/15_codebook.ipynb #cb-state
 def _state_of(codebook) -> dict:
@@ -190,10 +190,11 @@ class Codebook(Documented):
         """
         path = Path(path)
         try:
-            state = json.loads(path.read_bytes(), object_pairs_hook=_once)
+            hooks = dict(object_pairs_hook=_once, parse_constant=_no_constant)
+            state = json.loads(path.read_bytes(), **hooks)
             values, known = _read(state, path.parent, fn)
             return cls(*values, **known)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{path.name}: {error}") from error
 
     def save(self, path: str | Path) -> None:
@@ -222,6 +223,17 @@ def _once(pairs):
     return dict(pairs)
 
 
+def _no_constant(text):
+    raise ValueError(f"{text} is no number; null stands for a value that is not published")
+
+
+def _name(text) -> str:
+    "A name: a text, or a number in its place."
+    if isinstance(text, bool) or not isinstance(text, str | int):
+        raise ValueError(f"a name must be a text, not {text!r}")
+    return str(text)
+
+# %% ../../nbs/mechanisms/15_codebook.ipynb #cb-about
 def _about(query):
     "The fields of a query without its function."
     words = (*PROTECTS, "step", "dim")
@@ -234,7 +246,14 @@ def _sums(entries, word):
     for entry in entries:
         only_known(entry, ("cells", "total"), word)
         needed(entry, {"cells": "names whose sum it is", "total": "the sum"}, word)
-        found[tuple(entry["cells"])] = entry["total"]
+        cells = tuple(map(_name, entry["cells"])) if isinstance(entry["cells"], list) else ()
+        if not cells or len(set(cells)) < len(cells):
+            raise ValueError(
+                f'{word}: "cells" must be a list of names, each once: {entry["cells"]}'
+            )
+        if any(set(cells) == set(other) for other in found):
+            raise ValueError(f"{word}: {list(cells)} has two entries; which of the two holds?")
+        found[cells] = whole_number(f'{word}: "total"', entry["total"], 0, most=None)
     return found
 
 

@@ -32,7 +32,7 @@ def steps_of(s_dp: ArrayLike, step: float) -> tuple[np.ndarray, np.ndarray]:
     "Released values in whole steps, and whether they lie on the grid."
     k = np.asarray(s_dp, float) / step
     whole = np.rint(k)
-    return whole, np.abs(k - whole) <= 1e-9 * np.maximum(np.abs(k), 1)
+    return whole, np.abs(k - whole) <= 1e-9 * np.clip(np.abs(k), 1, 1e7)  # a hundredth at most
 
 
 def steps_below(y: ArrayLike, step: float) -> np.ndarray:

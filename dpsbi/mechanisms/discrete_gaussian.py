@@ -30,7 +30,8 @@ def log_normaliser(t: float) -> float:
     if t <= 1:
         k = np.arange(-40, 41)
         return float(special.logsumexp(-0.5 * (k / t) ** 2))
-    return math.log(t * math.sqrt(2 * math.pi)) + math.log1p(2 * math.exp(-2 * (math.pi * t) ** 2))
+    rest = math.exp(-2 * (math.pi * min(t, 10.0)) ** 2)  # 0 from there on
+    return math.log(t) + math.log(2 * math.pi) / 2 + math.log1p(2 * rest)
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #cbbb7533
 REACH = 38  # standard deviations that are added up one by one
@@ -259,7 +260,7 @@ def _quantile(log_u: np.ndarray, t: float) -> np.ndarray:
     table = _log_lower(t)
     return np.minimum(np.searchsorted(table, log_u) - (len(table) - 1.0), 0)
 
-
+# %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #dg-smallest
 def _smallest_scale(cls, query: Query, epsilon: float, delta: float, step: float) -> float:
     "The smallest scale whose ε at this δ is at most `epsilon`."
     cls(1.0, step).cost(query, delta)  # refuses a delta outside (0, 1)
@@ -274,7 +275,10 @@ def _smallest_scale(cls, query: Query, epsilon: float, delta: float, step: float
 
     D = squared_steps(query, step)
     middle = math.log(step * math.sqrt(D * 2 * math.log(1.25 / delta)) / epsilon)
-    root = math.exp(optimize.brentq(gap, middle - 12, middle + 4, xtol=1e-14))
+    lowest = middle - 12
+    while gap(lowest) <= 0:  # a tiny ε, where δ alone sets the scale
+        lowest -= 12
+    root = math.exp(optimize.brentq(gap, lowest, middle + 4, xtol=1e-14))
     return loosened(root, fine)
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #e7e3c27f

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['SideBySide', 'Blocks', 'SeparateNoise', 'Independent', 'join', 'Columns', 'observed', 'hides', 'Coded', 'coded',
-           'with_codes']
+           'with_codes', 'never_published', 'check_possible']
 
 # %% ../../nbs/mechanisms/11_joint.ipynb #50767f3f
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -44,6 +44,18 @@ def _check_separate(mechanism) -> None:
             f"own, not {mechanism!r}"
         )
 
+
+def _width(mechanism) -> int:
+    "How many values a mechanism is for, unless something else is said."
+    return sum(mechanism.sizes) if isinstance(mechanism, Independent) else 1
+
+
+def _check_width(mechanism, size) -> None:
+    if isinstance(mechanism, Independent) and sum(mechanism.sizes) != size:
+        raise ValueError(
+            f"a block of {size} values has mechanisms for {sum(mechanism.sizes)}: {mechanism}"
+        )
+
 # %% ../../nbs/mechanisms/11_joint.ipynb #b12eefd7-b1
 @dataclass(frozen=True)
 class Blocks(Around):
@@ -58,10 +70,12 @@ class Blocks(Around):
             raise ValueError("Independent needs a mechanism for each value, and got none")
         for each in mechanisms:
             _check_separate(each)
-        sizes = (1,) * len(mechanisms) if self.sizes is None else tuple(self.sizes)
+        sizes = tuple(map(_width, mechanisms)) if self.sizes is None else tuple(self.sizes)
         if len(sizes) != len(mechanisms):
             raise ValueError(f"{len(mechanisms)} mechanisms need as many sizes, not {len(sizes)}")
         sizes = tuple(whole_number("a block's size", size, 1) for size in sizes)
+        for each, size in zip(mechanisms, sizes):
+            _check_width(each, size)
         object.__setattr__(self, "mechanisms", mechanisms)
         object.__setattr__(self, "sizes", sizes)
 
@@ -75,9 +89,9 @@ class Blocks(Around):
 
     def only(self, keep: np.ndarray) -> "Independent":
         "The mechanisms of the values kept (r,), true or false."
-        left = [(m, int(keep[at].sum())) for m, at in self.blocks(len(keep))]
-        left = [(m, size) for m, size in left if size]
-        return Independent(*map(tuple, zip(*left)))
+        parts = [(m, keep[at]) for m, at in self.blocks(len(keep)) if keep[at].any()]
+        kept = [m.only(k) if isinstance(m, Independent) else m for m, k in parts]
+        return Independent(tuple(kept), tuple(int(k.sum()) for _, k in parts))
 
 # %% ../../nbs/mechanisms/11_joint.ipynb #b12eefd7-b2
 @dataclass(frozen=True)
@@ -284,14 +298,10 @@ class Coded(Around):
     published: Published
 
     @property
-    def _threshold(self) -> float:
-        return float(self.published.suppress_below or 0.0)
-
-    @property
     def code(self) -> float:
-        "What stands for a suppressed value: below the threshold by what noise or grid span."
-        width: Any = self.published.round_to
-        return self._threshold - (width or getattr(self.published.mechanism, "scale", 1.0))
+        "What stands for a suppressed value: below all that is shown by what noise or grid span."
+        noise, lowest = self.published.mechanism, self.published.lowest
+        return lowest - (self.published.round_to or getattr(noise, "scale", 1.0))
 
     def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "As the published mechanism, coded. NOT PRIVATE: for an analyst's simulations."
@@ -304,7 +314,7 @@ class Coded(Around):
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of coded values (..., r) given s (..., r), summed over r."
         s_dp = np.asarray(s_dp, float)
-        hidden = s_dp < self._threshold
+        hidden = s_dp < (self.code + self.published.lowest) / 2
         return self.published.log_prob(np.where(hidden, np.nan, s_dp), s)
 
 # %% ../../nbs/mechanisms/11_joint.ipynb #75209321
@@ -312,13 +322,18 @@ def coded(release: Release) -> Release:
     "The release with a number for each suppressed value; itself where none can be."
     if not hides(release.mechanism, release.s_dp.size).any():
         return release
-    mechanism, s_dp = with_codes(release.mechanism), release.s_dp.copy()
-    parts = [(mechanism, slice(None))]
-    if isinstance(mechanism, Independent):
-        parts = mechanism.blocks(s_dp.size)
-    for part, at in parts:
-        s_dp[at] = np.nan_to_num(s_dp[at], nan=getattr(part, "code", 0.0))
+    mechanism, s_dp = with_codes(release.mechanism), release.s_dp
+    s_dp = np.where(np.isnan(s_dp), _codes(mechanism, s_dp.size), s_dp)
     return Release(s_dp, release.query, mechanism)
+
+
+def _codes(mechanism, width) -> np.ndarray:
+    "What stands for each of so many values where it is suppressed; NaN where none can be."
+    if isinstance(mechanism, Independent):
+        return np.concatenate(
+            [_codes(m, at) for m, at in zip(mechanism.mechanisms, mechanism.sizes)]
+        )
+    return np.full(width, getattr(mechanism, "code", np.nan))
 
 
 def with_codes(mechanism: Mechanism) -> Mechanism:
@@ -327,3 +342,28 @@ def with_codes(mechanism: Mechanism) -> Mechanism:
         return Independent(tuple(map(with_codes, mechanism.mechanisms)), mechanism.sizes)
     hidden = getattr(mechanism, "suppress_below", None) is not None
     return Coded(mechanism) if hidden else mechanism  # type: ignore[arg-type]
+
+# %% ../../nbs/mechanisms/11_joint.ipynb #jo-never-code
+def never_published(mechanism: Mechanism, s_dp: np.ndarray) -> np.ndarray:
+    "Which values (r,) the mechanism never publishes; none, where it does not say."
+    if isinstance(mechanism, Independent):
+        parts = mechanism.blocks(s_dp.size)
+        return np.concatenate([never_published(m, s_dp[at]) for m, at in parts])
+    asked = ~np.isnan(s_dp) | hides(mechanism, s_dp.size)
+    bound = getattr(mechanism, "log_prob_max", None)
+    if bound is None or not asked.any() or bound(s_dp[asked]) > -np.inf:
+        return np.zeros(s_dp.size, bool)
+    return asked & np.array([bound(s_dp[j : j + 1]) == -np.inf for j in range(s_dp.size)])
+
+# %% ../../nbs/mechanisms/11_joint.ipynb #jo-possible
+def check_possible(release: Release, names: Sequence[str] | None = None) -> None:
+    "ValueError, naming it, for a value that the release's mechanism never publishes."
+    wrong = np.flatnonzero(never_published(release.mechanism, release.s_dp))
+    if wrong.size:
+        j = int(wrong[0])
+        name = "" if names is None else f" ({names[j]})"
+        raise ValueError(
+            f"value {j + 1}{name} is {release.s_dp[j]:g}, which could not have been released: "
+            f"{release.mechanism} never publishes it; its step, threshold, rounding or clamp was "
+            "misread, or the value"
+        )

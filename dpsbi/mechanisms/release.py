@@ -39,7 +39,7 @@ class Answered:
     mechanism: Mechanism
 
     def __post_init__(self):
-        s_dp = np.array(self.s_dp, float, ndmin=1)
+        s_dp = _numbers(self.s_dp)
         if s_dp.ndim != 1 or s_dp.size == 0 or np.isinf(s_dp).any():
             raise ValueError(
                 "s_dp must be a vector of finite numbers, NaN where a value was not published, "
@@ -158,6 +158,14 @@ def _reader(data: bytes) -> Callable | None:
         return None
     name = state.get("format") if isinstance(state, dict) else None
     return READERS.get(name) if isinstance(name, str) else None
+
+
+def _numbers(s_dp) -> np.ndarray:
+    "Released values as floats: NaN where masked, single precision as it is written (0.1)."
+    given = np.ma.asarray(s_dp) if np.ma.isMaskedArray(s_dp) else np.asarray(s_dp)
+    if given.dtype in (np.float32, np.float16):
+        given = np.ma.array(given.astype(str), mask=np.ma.getmask(given))
+    return np.ma.filled(np.ma.array(given, float, copy=True, ndmin=1), np.nan)
 
 
 def _suppresses(mechanism: Any) -> bool:
