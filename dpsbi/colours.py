@@ -46,8 +46,9 @@ STYLE = {
 def figure_style() -> None:
     "Figures take the six colours in turn; letters have 8 points or more."
     import matplotlib as mpl
+    from cycler import cycler
 
-    mpl.rcParams.update(STYLE, **{"axes.prop_cycle": mpl.cycler(color=COLOURS)})
+    mpl.rcParams.update(STYLE, **{"axes.prop_cycle": cycler(color=COLOURS)})
 
 # %% ../nbs/06_colours.ipynb #col-quiet
 def quiet(ax: Any, open_sides: tuple[str, ...] = ("top", "right")) -> None:

@@ -247,7 +247,7 @@ def words_of(mechanism: Mechanism) -> dict | list:
         return [dict(words_of(part)) | {"count": size} for part, size in parts]
     if isinstance(mechanism, Published):
         clamp = mechanism.clamp and list(mechanism.clamp)
-        done = dict(clamp=clamp, round_to=mechanism.round_to)
+        done: dict[str, Any] = dict(clamp=clamp, round_to=mechanism.round_to)
         done["suppress_below"] = mechanism.suppress_below
         done = {word: value for word, value in done.items() if value is not None}
         if mechanism.order != STEPS:

@@ -190,7 +190,7 @@ class Codebook(Documented):
         """
         path = Path(path)
         try:
-            hooks = dict(object_pairs_hook=_once, parse_constant=_no_constant)
+            hooks: dict[str, Any] = dict(object_pairs_hook=_once, parse_constant=_no_constant)
             state = json.loads(path.read_bytes(), **hooks)
             values, known = _read(state, path.parent, fn)
             return cls(*values, **known)

@@ -300,7 +300,8 @@ class Coded(Around):
     @property
     def code(self) -> float:
         "What stands for a suppressed value: below all that is shown by what noise or grid span."
-        noise, lowest = self.published.mechanism, self.published.lowest
+        noise: Any = self.published.mechanism
+        lowest: Any = self.published.lowest
         return lowest - (self.published.round_to or getattr(noise, "scale", 1.0))
 
     def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:

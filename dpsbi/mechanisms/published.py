@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -101,7 +102,7 @@ class Ordered(Rules):
     def steps(self) -> tuple:
         "What was done, in its order."
         grain = self.round_to or _grid(self.mechanism) or 0.0
-        done = {}
+        done: dict[str, Any] = {}
         if self.clamp is not None:
             done["clamp"] = Clamp(*self.bounds, grain)
         if self.round_to is not None:
