@@ -419,10 +419,9 @@ class Summed(Around):
 
     def _log_sums(self, law: str, given: dict) -> np.ndarray:
         "The sum (n,) of log p of some values, all of one law; each set of arguments once."
-        values = list(given)
-        columns = np.stack([np.stack(given[j]) for j in values])  # (values, arguments, n)
+        columns = np.stack([np.stack(a) for a in given.values()])  # (values, arguments, n)
         fixed = (columns == columns[:, :, :1]).all(axis=(1, 2)) & (columns.shape[2] > 1)
-        which = np.array([self.seen.which[j] for j in values])
+        which = np.array([self.seen.which[j] for j in given])
         total = np.zeros(columns.shape[2])
         for some, n in ((fixed, 1), (~fixed, columns.shape[2])):
             if some.any():
