@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['LAWS', 'AROUND', 'TABLE', 'GAP', 'KEPT', 'BEYOND', 'WIDEST', 'HOPELESS', 'FARTHEST', 'CHUNK', 'Tails', 'Law',
-           'Profile', 'Seen', 'Windows', 'windows', 'Terms', 'log_sums', 'counts_behind']
+           'Profile', 'SeenPart', 'SeenPart2', 'Seen', 'Windows', 'windows', 'TermsPart', 'Terms', 'log_sums',
+           'counts_behind']
 
 # %% ../../nbs/analyst/31_count_sums.ipynb #cd7c1e89
 import math
@@ -143,7 +144,7 @@ def _good(mean, total, taken):
 def _chance(p):
     return (p > 0) & (p <= 1)
 
-
+# %% ../../nbs/analyst/31_count_sums.ipynb #332544c8
 LAWS = {
     "poisson": Law(
         _poisson,
@@ -263,21 +264,8 @@ class Profile:
         return centre, heights
 
 # %% ../../nbs/analyst/31_count_sums.ipynb #83e8e33c
-class Seen:
-    """log η of several published values, each as a function of the count behind it.
-
-    Parameters
-    ----------
-    parts : Parts
-        Of the release.
-    values : sequence of int
-        Which values.
-
-    Raises
-    ------
-    ValueError
-        As `Profile`.
-    """
+class SeenPart:
+    "Of `Seen`; for the fields see there."
 
     def __init__(self, parts: Parts, values: Sequence[int]):
         alike = not hasattr(parts.mechanism, "mechanisms")  # those of one number have one profile
@@ -291,6 +279,10 @@ class Seen:
         self._left = np.maximum.accumulate(self.heights[:, : middle + 1], axis=1)
         self._right = np.maximum.accumulate(self.heights[:, :middle:-1], axis=1)
         self._tables: dict = {}
+        self._tabulate()
+
+    def _tabulate(self) -> None:
+        "The tables, one after the other."
         every = np.arange(len(self.centre))
         low, high = self.level(np.full(len(every), KEPT), every)
         self.whole = (self.centre - low <= TABLE) & (high - self.centre <= TABLE)
@@ -300,6 +292,10 @@ class Seen:
         self.counts = np.concatenate([np.arange(a, b + 1) for a, b in zip(low, high)])
         asked = [p.asked(np.arange(a, b + 1)) for p, a, b in zip(self.profiles, low, high)]
         self.table = np.concatenate(asked)
+
+# %% ../../nbs/analyst/31_count_sums.ipynb #a02f87e9
+class SeenPart2(SeenPart):
+    "Of `Seen`; for the fields see there."
 
     def level(self, drop: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         "Bounds (N,) of the counts whose log η lies at most `drop` (N,) below its maximum."
@@ -323,6 +319,23 @@ class Seen:
             k, u = np.broadcast_arrays(k, u)
             found[~inside] = self._beyond(k[~inside], u[~inside])
         return found
+
+# %% ../../nbs/analyst/31_count_sums.ipynb #9ad9208c
+class Seen(SeenPart2):
+    """log η of several published values, each as a function of the count behind it.
+
+    Parameters
+    ----------
+    parts : Parts
+        Of the release.
+    values : sequence of int
+        Which values.
+
+    Raises
+    ------
+    ValueError
+        As `Profile`.
+    """
 
     def _beyond(self, k, u):
         "log η (n,) outside the tables."
@@ -418,8 +431,8 @@ def _height(law, given, seen, u, tails):
     return np.where(np.isnan(found), -np.inf, found).max(axis=0)
 
 # %% ../../nbs/analyst/31_count_sums.ipynb #5bcfffc7
-class Terms:
-    "The logs of the terms of sums, some at a time; for the fields see `log_sums`."
+class TermsPart:
+    "Of `Terms`; for the fields see there."
 
     def __init__(self, name: str, given: tuple, seen: Seen, u: np.ndarray):
         self.law, self.given, self.seen, self.u = LAWS[name], given, seen, u
@@ -442,6 +455,10 @@ class Terms:
             at_end = (place == 0) | (place == count - 1)
             t = t + np.log(np.where(at_end, (step + 1) / 2, step))
         return k, t
+
+# %% ../../nbs/analyst/31_count_sums.ipynb #ee66aa87
+class Terms(TermsPart):
+    "The logs of the terms of sums, some at a time; for the fields see `log_sums`."
 
     def _plain(self, rows, k, u):
         with np.errstate(all="ignore"):

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['SPREAD', 'MOST_PAIRS', 'LOOKS', 'MOST_LOOKS', 'TRIED', 'MOST_CALLS', 'LEAST', 'MOST_OPENED', 'CHECKED', 'NotLast',
-           'Last', 'spread', 'Looked', 'gathered', 'equals_draws', 'differs', 'Remaining', 'back', 'Summed', 'Opened',
-           'Marginal', 'concluded', 'marginal']
+           'Last', 'spread', 'Looked', 'gathered', 'equals_draws', 'differs', 'RemainingPart', 'RemainingPart2',
+           'Remaining', 'back', 'SummedPart', 'SummedPart2', 'SummedPart3', 'Summed', 'Opened', 'MarginalPart',
+           'MarginalPart2', 'Marginal', 'concluded', 'marginal']
 
 # %% ../../nbs/analyst/31_marginal.ipynb #d6a59cf0
 import math
@@ -122,7 +123,7 @@ class Looked:
         theta = self.model.prior.sample(1, self.rng)
         return theta, self.run(theta, np.empty((1, 0)), loose, instead)
 
-
+# %% ../../nbs/analyst/31_marginal.ipynb #4aa9928b
 def _candidates(looked: Looked) -> dict[int, Last]:
     "Values that equal one draw wherever that was looked at."
     pairs: list[dict] = []
@@ -142,7 +143,11 @@ def _candidates(looked: Looked) -> dict[int, Last]:
 
 # %% ../../nbs/analyst/31_marginal.ipynb #2f2a0011
 TRIED = 6  # parameters at which last draws are drawn again
+
+
 MOST_CALLS = 32  # calls that are tried one by one, where all together fail
+
+
 LEAST = 0.5  # share of the released values that must be last draws for the trouble to be taken
 
 
@@ -169,7 +174,7 @@ def equals_draws(trace: Trace, lasts: dict[int, Last], drawn: np.ndarray | None)
         return not fine.any()
     return np.array_equal(trace.s[fine][:, list(lasts)], drawn[fine])
 
-
+# %% ../../nbs/analyst/31_marginal.ipynb #4509fcc5
 def differs(one: Trace, other: Trace, lasts: dict[int, Last]) -> bool:
     "Whether two runs from the same parameters and tape differ in more than their last draws."
     rest = [j for j in range(one.s.shape[1]) if j not in lasts]
@@ -242,28 +247,8 @@ def _free(looked: Looked) -> tuple[dict[int, Last], int]:
 
 # %% ../../nbs/analyst/31_marginal.ipynb #321f83d9
 @dataclass(frozen=True)
-class Remaining:
-    """A simulator that gives, in the place of each last draw, the law that it is drawn from.
-
-    Its values are, in this order: for each released value the mean of its law, or the value itself;
-    what else is to be known of these laws; the same of values that were not released; how many
-    inputs were read, and these inputs.
-
-    Parameters
-    ----------
-    release : Release
-        As `check_release` returns it.
-    model : Model
-        What is simulated.
-    lasts : dict
-        Values and their last draws.
-    by_row : bool
-        Run one row at a time.
-    room : int
-        Inputs that are kept.
-    width : int
-        Values of a simulation.
-    """
+class RemainingPart:
+    "Of `Remaining`; for the fields see there."
 
     release: Release
     model: Model
@@ -288,6 +273,11 @@ class Remaining:
             columns.append([j] * (j < r) + list(range(end, end + more)))
             end += more
         return columns, end
+
+# %% ../../nbs/analyst/31_marginal.ipynb #4f798353
+@dataclass(frozen=True)
+class RemainingPart2(RemainingPart):
+    "Of `Remaining`; for the fields see there."
 
     def run(self, theta: np.ndarray, replay: Replay, instead=None) -> tuple[Trace, list]:
         "A run with loose last draws, and their arguments; NotLast where a value is no draw."
@@ -316,6 +306,31 @@ class Remaining:
         found[np.isnan(trace.s).all(axis=1)] = np.nan
         return found
 
+# %% ../../nbs/analyst/31_marginal.ipynb #cb1a2dd9
+@dataclass(frozen=True)
+class Remaining(RemainingPart2):
+    """A simulator that gives, in the place of each last draw, the law that it is drawn from.
+
+    Its values are, in this order: for each released value the mean of its law, or the value itself;
+    what else is to be known of these laws; the same of values that were not released; how many
+    inputs were read, and these inputs.
+
+    Parameters
+    ----------
+    release : Release
+        As `check_release` returns it.
+    model : Model
+        What is simulated.
+    lasts : dict
+        Values and their last draws.
+    by_row : bool
+        Run one row at a time.
+    room : int
+        Inputs that are kept.
+    width : int
+        Values of a simulation.
+    """
+
     def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "What is described above (B, R)."
         if self.by_row and len(theta) > 1:
@@ -341,18 +356,8 @@ def back(law: str, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
 
 # %% ../../nbs/analyst/31_marginal.ipynb #70cd8879
 @dataclass(frozen=True, eq=False)
-class Summed(Around):
-    """The noise of a release as one of the columns of `Remaining`: last draws are summed out.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        Of the release.
-    s_dp : array (r,)
-        What was released.
-    laws : dict
-        The law of each value that is a last draw, by its place among the values.
-    """
+class SummedPart(Around):
+    "Of `Summed`; for the fields see there."
 
     mechanism: Any
     s_dp: np.ndarray
@@ -383,6 +388,11 @@ class Summed(Around):
         for name, value in state.items():
             object.__setattr__(self, name, value)
 
+# %% ../../nbs/analyst/31_marginal.ipynb #3a786076
+@dataclass(frozen=True, eq=False)
+class SummedPart2(SummedPart):
+    "Of `Summed`; for the fields see there."
+
     def given(self, s: np.ndarray) -> dict[int, tuple[np.ndarray, ...]]:
         "The arguments (n,) of each law, from columns s (n, at least r + beside)."
         found, start = {}, self.s_dp.size
@@ -401,6 +411,11 @@ class Summed(Around):
             total += self._log_sums(law, {j: given[j] for j in given if self.laws[j] == law})
         return total
 
+# %% ../../nbs/analyst/31_marginal.ipynb #62204d6e
+@dataclass(frozen=True, eq=False)
+class SummedPart3(SummedPart2):
+    "Of `Summed`; for the fields see there."
+
     def along(self, best: np.ndarray, places: np.ndarray) -> np.ndarray:
         "log p (r, G) with the first column of each value at places (r, G), all else as in `best`."
         found, many = np.empty(places.shape), np.tile(best, (places.shape[1], 1))
@@ -416,6 +431,21 @@ class Summed(Around):
             each = log_sums(law, tuple(a.ravel() for a in columns), self.seen, u)
             found[values] = each.reshape(len(values), -1)
         return found
+
+# %% ../../nbs/analyst/31_marginal.ipynb #339d7284
+@dataclass(frozen=True, eq=False)
+class Summed(SummedPart3):
+    """The noise of a release as one of the columns of `Remaining`: last draws are summed out.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        Of the release.
+    s_dp : array (r,)
+        What was released.
+    laws : dict
+        The law of each value that is a last draw, by its place among the values.
+    """
 
     def _log_sums(self, law: str, given: dict) -> np.ndarray:
         "The sum (n,) of log p of some values, all of one law; each set of arguments once."
@@ -460,18 +490,10 @@ class Opened:
 # %% ../../nbs/analyst/31_marginal.ipynb #fc59a1d2
 CHECKED = 1000  # draws of the posterior that are simulated once more
 
-
+# %% ../../nbs/analyst/31_marginal.ipynb #aefd9d19
 @dataclass(frozen=True, eq=False)
-class Marginal:
-    """A release and a model whose last draws are summed out, for any engine.
-
-    Parameters
-    ----------
-    remaining : Remaining
-        What is left to be simulated.
-    made : int
-        Simulations that were made to find this.
-    """
+class MarginalPart:
+    "Of `Marginal`; for the fields see there."
 
     remaining: Remaining
     made: int
@@ -493,6 +515,11 @@ class Marginal:
         beyond = remaining.layout[1] + 1 + remaining.room - width
         fixed = remaining.model.deterministic or remaining.room == 0
         return Model(remaining.model.prior, remaining, deterministic=fixed, beyond=beyond)
+
+# %% ../../nbs/analyst/31_marginal.ipynb #fb162214
+@dataclass(frozen=True, eq=False)
+class MarginalPart2(MarginalPart):
+    "Of `Marginal`; for the fields see there."
 
     @cached_property
     def opened(self) -> Model:
@@ -520,6 +547,19 @@ class Marginal:
     def told(self) -> dict:
         "For the info of a posterior: how many values are summed out, of how many."
         return dict(summed=len(self.release.mechanism.laws), of_values=self.release.s_dp.size)
+
+# %% ../../nbs/analyst/31_marginal.ipynb #b3761238
+@dataclass(frozen=True, eq=False)
+class Marginal(MarginalPart2):
+    """A release and a model whose last draws are summed out, for any engine.
+
+    Parameters
+    ----------
+    remaining : Remaining
+        What is left to be simulated.
+    made : int
+        Simulations that were made to find this.
+    """
 
     def behind(self, s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "Draws of all values (n, R) behind the release, as the model gives them, from columns s."
@@ -663,7 +703,7 @@ def marginal(
         found = None
     return None if found is None else replace(found, made=looked.made), looked.made
 
-
+# %% ../../nbs/analyst/31_marginal.ipynb #d0d60eef
 def _found(looked: Looked, parts: Parts) -> Marginal | None:
     lasts, room = _free(looked)
     if sum(j < parts.s_dp.size for j in lasts) < max(1, LEAST * parts.s_dp.size):

@@ -60,7 +60,7 @@ def _searched(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior |
             break
     return found.closed(part), part.info["reason"]
 
-
+# %% ../../nbs/analyst/49_summed.ipynb #2e3e7d59
 def _moved(task: Task, found: Marginal, limit: int, start, rng) -> tuple[Posterior | None, str]:
     "Moves of parameters and inputs, and why they are not exact."
     left = limit - sum(line["simulations"] for line in task.history)
@@ -85,7 +85,7 @@ def _found(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior | No
     second, why = _moved(task, found, limit, first if good else None, move)
     return (second, why) if second is not None and not (why and good) else (first, reason)
 
-
+# %% ../../nbs/analyst/49_summed.ipynb #cb0f0c6c
 def summed_out(task: Task, rng: np.random.Generator) -> tuple[Posterior, str] | None:
     """The posterior with counts that are drawn last summed out, and why it is not exact.
 
