@@ -7,8 +7,9 @@
     python tests/run_slow.py --summary            what the record says
 
 Limits rise by rounds, so the short ones come first. All runs in a copy of the tree; notebooks are
-changed with `--keep` alone. A cell that appends rows to a file of references appends them in the copy, and
-finds the last row missing there, to be made anew. `tests/slow_items.py` says what a row holds for.
+changed with `--keep` alone. A cell that appends rows to a file of references appends them in the
+copy, and finds the last row missing there, to be made anew. `tests/slow_items.py` says what a row
+holds for.
 """
 
 import argparse
