@@ -10,7 +10,7 @@ ROOMS = {
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
         mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.published
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
-        mechanisms.joint mechanisms.parts mechanisms.agency_words
+        mechanisms.independent mechanisms.joint mechanisms.parts mechanisms.agency_words
         mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
         weights kept chains cloud draws saved trust posterior colours densities
         intervals pictures transforms marginals prior batches checkpoint received
