@@ -43,15 +43,15 @@ ROOMS = {
         analyst.importance_squared analyst.metropolis analyst.guides analyst.exploration
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
         analyst.curves analyst.layers analyst.gradients analyst.scaling
-        analyst.conditional_flow analyst.descent analyst.flows
-        analyst.pairs analyst.focus analyst.training
+        analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
+        analyst.focus analyst.training
         analyst.budgets analyst.estimator analyst.rounds analyst.sppe analyst.tilt
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
         analyst.frugal analyst.infer analyst.count_laws analyst.count_trees
-        analyst.noisy_counts analyst.noisy_trees analyst.compare analyst.walking_counts
-        analyst.chosen_values analyst.prediction analyst.predict""",
+        analyst.one_count analyst.noisy_counts analyst.noisy_trees analyst.compare
+        analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
