@@ -89,6 +89,20 @@ def test_a_row_for_each_slow_cell(tmp_path):
     assert path.read_bytes() == before
 
 
+def test_what_passed_is_shown_in_the_notebooks_that_are_to_keep_it(tmp_path):
+    sources = ("a = 1\nprint(a)", "#| slow\na + 1", "#| slow\na / 0", "print('end')")
+    for folder in ("copy", "kept"):
+        (tmp_path / folder).mkdir()
+        path = notebook(tmp_path / folder / "page.ipynb", *sources)
+    known, record = {"page.ipynb#c1": "k", "page.ipynb#c2": "k"}, tmp_path / "rows.jsonl"
+    run = run_slow.Run(5, record, "abc", known, path.parent)
+    work = partial(run.notebook, tmp_path / "copy", "page.ipynb", cells_of(path))
+    list(pooled([Item("page", lambda: work() or "")], 1))
+    shown = [cell["outputs"] for cell in json.loads(path.read_text())["cells"]]
+    assert [each[0]["text"] for each in (shown[0], shown[3])] == [["1\n"], ["end\n"]]
+    assert shown[1][0]["data"] == {"text/plain": ["2"]} and not shown[2]
+
+
 def test_a_wrong_fast_cell_is_told_of_all_slow_ones_after_it(tmp_path):
     path = notebook(tmp_path / "page.ipynb", "#| slow\n1", "1 / 0", "#| slow\n2")
     cells, record = cells_of(path), tmp_path / "rows.jsonl"
