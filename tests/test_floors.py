@@ -10,7 +10,7 @@ ROOMS = {
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
         mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.published
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
-        mechanisms.joint mechanisms.parts mechanisms.agency_words
+        mechanisms.independent mechanisms.joint mechanisms.parts mechanisms.agency_words
         mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
         weights kept chains cloud draws saved trust posterior colours densities
         intervals pictures transforms marginals prior batches checkpoint received
@@ -40,10 +40,11 @@ ROOMS = {
         analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
         analyst.independence analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
-        analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
-        analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines analyst.curves
-        analyst.layers analyst.gradients analyst.scaling analyst.conditional_flow
-        analyst.descent analyst.flows analyst.pairs analyst.focus analyst.training
+        analyst.importance_squared analyst.metropolis analyst.guides analyst.exploration
+        analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
+        analyst.curves analyst.layers analyst.gradients analyst.scaling
+        analyst.conditional_flow analyst.descent analyst.flows
+        analyst.pairs analyst.focus analyst.training
         analyst.budgets analyst.estimator analyst.rounds analyst.sppe analyst.tilt
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.support

@@ -10,7 +10,8 @@ from .codebook import Codebook
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
-from .joint import Independent, coded, join, observed, with_codes
+from .independent import Independent
+from .joint import coded, join, observed, with_codes
 from .mechanism import Example, Mechanism, kinds
 from .published import Published
 from .randomised import BinomialResponse, RandomisedResponse
