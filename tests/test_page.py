@@ -239,5 +239,5 @@ def test_browser_a_notebook_runs_from_a_fresh_kernel(lab, driver, notebook):
     assert code and all(cell["execution_count"] for cell in code)
     shown = browser.contents(driver)
     texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
-    parts = re.findall(r"^#{1,2} ([^`$*\[]+)$", "\n".join(texts), re.M)
+    parts = re.findall(r"^#{1,2} ([^`$*\[\n]+)$", "\n".join(texts), re.M)
     assert len(parts) > 2 and not set(parts) - set(shown), shown

@@ -61,11 +61,11 @@ def test_search_finds_nothing_where_there_is_nothing(site, driver):
     assert not driver.execute_script(FOUND), text
 
 
-# The elements that stick out of the page, unless one around them scrolls or hides what is too wide.
+# The elements that stick out of the page, unless one around them in the article scrolls.
 WIDE = """
 const edge = document.documentElement.clientWidth + 1;
 const held = one => {
-    for (let p = one.parentElement; p && p !== document.body; p = p.parentElement)
+    for (let p = one.parentElement; p.tagName !== 'ARTICLE'; p = p.parentElement)
         if (getComputedStyle(p).overflowX !== 'visible') return true;
     return false;
 };
@@ -78,6 +78,22 @@ BROKEN = """
 return [...document.querySelectorAll('article img')]
     .filter(one => one.complete && one.naturalWidth === 0).map(one => one.src);
 """
+
+TOO_WIDE = """
+const article = document.querySelector('article');
+article.insertAdjacentHTML('beforeend', '<p style="width: 600px">wide</p><img src="none.png">');
+"""
+
+
+def test_what_is_too_wide_is_seen(site, driver):
+    "On the phone, where a paragraph of 600 pixels and a picture that is not there are added."
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    driver.get(f"{site}/index.html")
+    assert not driver.execute_script(WIDE) + driver.execute_script(BROKEN)
+    driver.execute_script(TOO_WIDE)
+    assert driver.execute_script(WIDE) == ["P. wide"]
+    browser.until(lambda: driver.execute_script(BROKEN), 10, "the missing picture")
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_no_page_is_wider_than_a_phone(site, driver):
