@@ -72,6 +72,7 @@ TESTS = {
     "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
     "mechanisms.stairs": "test_stairs.py",
+    "mechanisms.independent": "test_published.py test_mechanisms.py test_matrix.py",
     "mechanisms.joint": "test_published.py test_mechanisms.py test_matrix.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
@@ -121,7 +122,7 @@ MUTANTS = [
         "stairs drawn no wider than stated: rounding crosses one more",
     ),
     Mutant(
-        "mechanisms.joint",
+        "mechanisms.independent",
         "        width = max(sum(self.sizes), 2)",
         "        width = max(query.dim or 2, 2)",
         "rounding paid for two of many values",
@@ -868,7 +869,7 @@ MUTANTS += [
         "test_published.py test_mechanisms.py",
     ),
     Mutant(
-        "mechanisms.joint",
+        "mechanisms.independent",
         "return min(noises, key=lambda m: m.scale) if alike else None",
         "return max(noises, key=lambda m: m.scale) if alike else None",
         "the most noise is charged",
