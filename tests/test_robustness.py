@@ -205,8 +205,9 @@ def run(name, **kw):
 def usual(name):
     "A run, and how often it called the simulator."
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "calls")
-        return run(name, model=hooked(name, path)), os.path.getsize(path)
+        path, saved = Path(folder, "calls"), dict(checkpoint=Path(folder, "c"))
+        how = saved if name in CHECKPOINTED else {}
+        return run(name, model=hooked(name, path), **how), os.path.getsize(path)
 
 
 def answer(result):
