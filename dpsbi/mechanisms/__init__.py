@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8
+# %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8-a
 from .codebook import Codebook
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
@@ -18,6 +18,7 @@ from .randomised import BinomialResponse, RandomisedResponse
 from .release import Release, release
 from .smooth import SmoothGaussian, SmoothLaplace
 
+# %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8
 __all__ = [
     "BinomialResponse",
     "Codebook",
