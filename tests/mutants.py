@@ -134,7 +134,6 @@ MUTANTS = [
         "ghosts that count",
     ),
     Mutant(
-        "losses",
         "conversions",
         "np.log1p(-1 / order) - (math.log(delta)",
         "np.log1p(-1 / order) - (0.9 * math.log(delta)",
@@ -644,8 +643,8 @@ MUTANTS += [
     ),
     Mutant(
         "owner.price",
-        "thresholds = run.count if run.resample else 1\n    slope",
-        "thresholds = 1\n    slope",
+        "thresholds, steps = run.count if run.resample else 1,",
+        "thresholds, steps = 1,",
         "Gaussian thresholds drawn afresh are free",
     ),
     Mutant(
@@ -1212,8 +1211,8 @@ def files_of(mutant: Mutant) -> list[str]:
 def key_of(mutant: Mutant) -> str:
     "What a row in the record holds for: the mutant, its module, and its tests."
     digest = hashlib.sha256(repr(astuple(mutant)).encode())
-    for path in [mutant.where, *files_of(mutant)]:
-        digest.update((ROOT / path).read_bytes())
+    for path in [str(mutant.where), *files_of(mutant)]:
+        digest.update((ROOT / path.partition("::")[0]).read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -11,7 +11,7 @@ import pytest
 import run_fast
 import run_slow
 from forked import ROOT, Item, name_of, notebook_files, pooled
-from mutants import MUTANTS, RECORD
+from mutants import MUTANTS, RECORD, files_of
 from mutants import name_of as name_of_mutant
 from slow_items import RESULTS, SLOW, cells_of, due, keep, needed, notebook_key, rows
 
@@ -163,6 +163,13 @@ def test_the_record_of_slow_runs():
         assert date.fromisoformat(row["date"]) and re.fullmatch(r"[0-9a-f]{16}", row["key"])
         assert re.fullmatch(r"(nbs/.*\.ipynb#\S+|tests/test_\w+\.py::\w+)", row["what"])
         assert bool(row["note"]) or row["result"] in ("passed", "limit") or "::" in row["what"]
+
+
+def test_every_mutant_stands_once_in_its_module_and_names_tests_that_exist():
+    for mutant in MUTANTS:
+        assert (ROOT / mutant.where).read_text().count(mutant.old) == 1, mutant
+        files = [file.partition("::")[0] for file in files_of(mutant)]
+        assert files and all((ROOT / file).exists() for file in files), mutant
 
 
 def test_the_record_of_mutants_holds_no_miss():
