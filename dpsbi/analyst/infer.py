@@ -176,7 +176,9 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         hasattr(task.release.mechanism, "log_prob"),
     )
     found, reason, enough = None, "", False
-    summed = summed_out(task, _aside(rng)) if has_density else None
+    # a look at the draws cannot be resumed from a file
+    sought = has_density and task.checkpoint is None
+    summed = summed_out(task, _aside(rng)) if sought else None
     if summed is not None:
         found, reason = summed
         enough = not reason or found.ess >= USEFUL

@@ -20,7 +20,7 @@ from ..weights import BELIEVED
 
 # %% ../../nbs/analyst/49_summed.ipynb #0328d757
 SOUGHT, CHECK = "look for counts drawn last", "check of counts summed out"
-SHARE = 0.6  # of the simulations left, for these engines
+SHARE = 0.9  # of the simulations left, for these engines
 TRIAL = 200  # simulations at draws of the prior, at most, before any engine begins
 FEWEST_SEARCHED = 400  # simulations for four searches
 
