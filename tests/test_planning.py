@@ -288,7 +288,9 @@ def test_a_release_that_nothing_explains_counts_for_nothing():
     answers, ess = np.ones((20, 4)), np.full(20, 100.0)
     answers[0], ess[0] = np.nan, 0.0
     (row,) = by_nearby(design, answers, ess, wanted)
-    assert row["sd"] == 1 and row["checked"] == 19
+    assert row["sd"] == 1 and row["sd_error"] == 0 and row["checked"] == 19
+    (row,) = by_nearby(design, answers, np.where(np.arange(20) < 6, 49.0, 50.0), wanted)
+    assert row["checked"] == 14 and np.isnan(row["sd_error"])  # 15 are three in four
 
 
 def test_what_nobody_knows_decides_no_least_epsilon():

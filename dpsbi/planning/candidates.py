@@ -148,7 +148,7 @@ class Effort:
     releases: int = 200
     least: float = 50.0
     nearby: int = 64
-    further: int = 6000
+    further: int = 8000
     network: str = "where needed"
     draws: int = 400
 

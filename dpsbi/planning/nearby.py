@@ -302,5 +302,7 @@ def by_nearby(design: Design, answers: np.ndarray, ess: np.ndarray, wanted: Want
         root = (1 / len(there) + 1 / truths) ** 0.5
         found = np.stack([there.mean(axis=0), there.std(axis=0, ddof=1) * root])
     checked = int((ess >= wanted.effort.least).sum())
+    if checked < ENOUGH * len(ess):
+        found[1] = np.nan  # posteriors of few draws are too narrow, nobody knows by how much
     more = dict(engine="nearby", ess=float(np.quantile(ess, 0.05)), checked=checked)
     return rows_of(design, wanted.asked, names, found, len(there), more)
