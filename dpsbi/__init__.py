@@ -10,7 +10,7 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-# %% ../nbs/11_names.ipynb #0f77387b
+# %% ../nbs/11_names.ipynb #0f77387b-b
 _HOMES = {
     "privacy": "Query",
     "accounting": "Cost BudgetError Proof",
@@ -27,6 +27,10 @@ _HOMES = {
     "owner.selection": "NoisySmallest",
     "owner.abcdp": "abcdp NothingAccepted simulate_pool synthetic",
     "owner.plan": "replay",
+}
+
+# %% ../nbs/11_names.ipynb #0f77387b-d
+_HOMES |= {
     "analyst.exact_abc": "exact_abc",
     "analyst.importance": "importance",
     "analyst.mcem": "mcem Fit",
@@ -47,11 +51,15 @@ _HOMES = {
     "analyst.noisy_counts": "noisy_counts Pooled",
     "analyst.noisy_trees": "noisy_tree",
     "analyst.compare": "compare",
+    "analyst.predict": "predict",
+}
+
+# %% ../nbs/11_names.ipynb #0f77387b
+_HOMES |= {
     "planning.yields": "Questions",
     "planning.table": "Plan",
     "planning.candidates": "Effort",
     "planning.design": "plan",
-    "analyst.predict": "predict",
     "checks.classifier": "c2st",
     "checks.samples": "mmd2 ks",
     "checks.scores": "log_median_distance negative_log_density",

@@ -6,14 +6,14 @@
 __all__ = ['DASHED', 'BANDS', 'true_values', 'labelled', 'curve']
 
 # %% ../nbs/06_intervals.ipynb #int-imports
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .colours import COLOURS, INK, quiet
-from .posterior import Posterior
+from .trust import Trusted
 
 # %% ../nbs/06_intervals.ipynb #3cadd6dc
 DASHED = dict(color=INK, lw=1.1, ls=(0, (4, 2)))  # how a true value is drawn
@@ -37,14 +37,14 @@ def true_values(truth: ArrayLike | dict[str, float] | None, names: Sequence[str]
     return values
 
 # %% ../nbs/06_intervals.ipynb #int-labelled
-def labelled(others: dict[str, Posterior] | Sequence[Posterior]) -> dict[str, Posterior]:
+def labelled(others: Mapping[str, Trusted] | Sequence[Trusted]) -> dict[str, Trusted]:
     "Other posteriors by label: their own, or other 1, other 2, …; TypeError for what is none."
-    if not isinstance(others, dict):
+    if not isinstance(others, Mapping):
         others = {f"other {k + 1}": other for k, other in enumerate(others)}
     for other in others.values():
-        if not isinstance(other, Posterior):
+        if not isinstance(other, Trusted):
             raise TypeError(f"others must be posteriors, not {type(other).__name__}")
-    return others
+    return dict(others)
 
 
 def _along(values: ArrayLike | None, name: str, size: int) -> np.ndarray | None:
@@ -57,7 +57,7 @@ def _along(values: ArrayLike | None, name: str, size: int) -> np.ndarray | None:
     return values
 
 
-def _all_along(others: dict[str, Posterior], size: int) -> dict[str, Posterior]:
+def _all_along(others: dict[str, Trusted], size: int) -> dict[str, Trusted]:
     "The other posteriors; ValueError unless they are of as many values."
     for other in others.values():
         _along(other.theta[0], "each of others", size)
@@ -100,6 +100,14 @@ def _rings(ax, x, released) -> None:
     ax.plot(x, released, zorder=5, label="released", **rings)
 
 
+def _known(ax, x, truth, label, released) -> None:
+    "The true values, dashed, and those released, where there are any."
+    if np.isfinite(truth).any():
+        ax.plot(x, truth, **DASHED, zorder=4, label=label)
+    if released is not None:
+        _rings(ax, x, released)
+
+
 def _frame(ax, labels) -> None:
     "The axes' labels and style, and a legend above them."
     ax.set(xlabel=labels[0], ylabel=labels[1])
@@ -110,9 +118,9 @@ def _frame(ax, labels) -> None:
 
 # %% ../nbs/06_intervals.ipynb #pic-curve-code
 def curve(
-    posterior: Posterior,
+    posterior: Trusted,
     truth: ArrayLike | dict[str, float] | None = None,
-    others: dict[str, Posterior] | Sequence[Posterior] = (),
+    others: Mapping[str, Trusted] | Sequence[Trusted] = (),
     *,
     released: ArrayLike | None = None,
     index: ArrayLike | None = None,
@@ -161,9 +169,6 @@ def curve(
         _, ax = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
     _bands(ax, x, posterior, label)
     _lines(ax, x, others)
-    if np.isfinite(truth).any():
-        ax.plot(x, truth, **DASHED, zorder=4, label=truth_label)
-    if released is not None:
-        _rings(ax, x, released)
+    _known(ax, x, truth, truth_label, released)
     _frame(ax, axes)
     return ax.figure

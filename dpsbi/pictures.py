@@ -6,7 +6,7 @@
 __all__ = ['corner']
 
 # %% ../nbs/06_pictures.ipynb #fb05cc4b
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from .colours import COLOURS, INK, quiet
 from .densities import MARKS, heights, smooth, window
 from .intervals import DASHED, curve, labelled, true_values  # noqa: F401
-from .posterior import Posterior
+from .trust import Trusted
 from .weights import weighted_quantile
 
 # %% ../nbs/06_pictures.ipynb #216c874c
@@ -142,6 +142,18 @@ def _panel(ax, i, j, clouds, truth, shares) -> None:
     _mark(ax, truth[j], truth[i], i == j)
 
 
+def _panels(d, size) -> tuple:
+    "A figure of d by d panels, without those above the diagonal; size in inches of one."
+    import matplotlib.pyplot as plt
+
+    size = size or (2.1 if d > 1 else 3.0)
+    inches = (size * d, size * d) if d > 1 else (2.4 * size, size)
+    fig, axes = plt.subplots(d, d, figsize=inches, squeeze=False, layout="constrained")
+    for i, j in zip(*np.triu_indices(d, 1)):
+        axes[i, j].remove()
+    return fig, axes
+
+
 def _title(ax, posterior) -> None:
     "Says so where a posterior is not exact."
     if posterior.exact is False:
@@ -150,9 +162,9 @@ def _title(ax, posterior) -> None:
 
 # %% ../nbs/06_pictures.ipynb #83f5204b
 def corner(
-    posterior: Posterior,
+    posterior: Trusted,
     truth: ArrayLike | dict[str, float] | None = None,
-    others: dict[str, Posterior] | Sequence[Posterior] = (),
+    others: Mapping[str, Trusted] | Sequence[Trusted] = (),
     *,
     label: str = "posterior",
     truth_label: str = "truth",
@@ -185,21 +197,14 @@ def corner(
     ValueError
         For other parameters than the posterior's.
     """
-
-    import matplotlib.pyplot as plt
-
     names, d = posterior.names, posterior.dim
     truth, drawn = true_values(truth, names), {label: posterior} | labelled(others)
     clouds = [_cloud(other, names) for other in drawn.values()]
-    limits, size = _limits(clouds, truth), size or (2.1 if d > 1 else 3.0)
-    inches = (size * d, size * d) if d > 1 else (2.4 * size, size)
-    fig, axes = plt.subplots(d, d, figsize=inches, squeeze=False, layout="constrained")
-    for (i, j), ax in np.ndenumerate(axes):
-        if j > i:
-            ax.remove()
-            continue
-        _panel(ax, i, j, clouds, truth, shares)
-        _dress(ax, i, j, names, limits)
+    limits = _limits(clouds, truth)
+    fig, axes = _panels(d, size)
+    for i, j in zip(*np.tril_indices(d)):
+        _panel(axes[i, j], i, j, clouds, truth, shares)
+        _dress(axes[i, j], i, j, names, limits)
     _legend(axes[0, 0], _labels(drawn), truth_label if np.isfinite(truth).any() else None, d)
     _title(axes[0, 0], posterior)
     return fig

@@ -52,6 +52,8 @@ def with_sliders() -> dict[str, bytes]:
     "The notebooks that have such outputs, by path: as they should be."
     found = {}
     for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
+        if "_build" in path.parts:
+            continue
         text = path.read_text(encoding="utf-8")
         if (clean := without_sliders(text)) != text:
             found[str(path.relative_to(ROOT))] = clean.encode()

@@ -101,6 +101,11 @@ const notebook = window.jupyterapp.shell.currentWidget.content;
 notebook.activeCellIndex = arguments[0];
 notebook.scrollToItem(arguments[0], 'center');
 """
+CONTENTS = """
+window.jupyterapp.shell.activateById('table-of-contents');
+return [...document.querySelectorAll('#table-of-contents .jp-tocItem-content')]
+    .map(one => one.textContent.trim());
+"""
 
 
 def until(true, seconds: float, what: str):
@@ -118,6 +123,11 @@ def run_all(driver, address: str, notebook: str) -> list[dict]:
     until(lambda: driver.execute_script(READY), 180, f"the kernel of {notebook}")
     driver.execute_async_script(RUN)
     return driver.execute_script(CELLS)
+
+
+def contents(driver) -> list[str]:
+    "The headings that JupyterLab's table of contents shows for the open notebook."
+    return [str(text) for text in until(lambda: driver.execute_script(CONTENTS), 30, "contents")]
 
 
 def errors(cells: list[dict]) -> list[str]:

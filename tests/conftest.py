@@ -1,3 +1,4 @@
+import forked  # noqa: F401  before NumPy: one thread for each process
 from hypothesis import settings
 
 settings.register_profile(

@@ -72,6 +72,7 @@ TESTS = {
     "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
     "mechanisms.stairs": "test_stairs.py",
+    "mechanisms.independent": "test_published.py test_mechanisms.py test_matrix.py",
     "mechanisms.joint": "test_published.py test_mechanisms.py test_matrix.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
@@ -121,7 +122,7 @@ MUTANTS = [
         "stairs drawn no wider than stated: rounding crosses one more",
     ),
     Mutant(
-        "mechanisms.joint",
+        "mechanisms.independent",
         "        width = max(sum(self.sizes), 2)",
         "        width = max(query.dim or 2, 2)",
         "rounding paid for two of many values",
@@ -133,7 +134,6 @@ MUTANTS = [
         "ghosts that count",
     ),
     Mutant(
-        "losses",
         "conversions",
         "np.log1p(-1 / order) - (math.log(delta)",
         "np.log1p(-1 / order) - (0.9 * math.log(delta)",
@@ -643,8 +643,8 @@ MUTANTS += [
     ),
     Mutant(
         "owner.price",
-        "thresholds = run.count if run.resample else 1\n    slope",
-        "thresholds = 1\n    slope",
+        "thresholds, steps = run.count if run.resample else 1,",
+        "thresholds, steps = 1,",
         "Gaussian thresholds drawn afresh are free",
     ),
     Mutant(
@@ -869,7 +869,7 @@ MUTANTS += [
         "test_published.py test_mechanisms.py",
     ),
     Mutant(
-        "mechanisms.joint",
+        "mechanisms.independent",
         "return min(noises, key=lambda m: m.scale) if alike else None",
         "return max(noises, key=lambda m: m.scale) if alike else None",
         "the most noise is charged",
@@ -1225,8 +1225,8 @@ def files_of(mutant: Mutant) -> list[str]:
 def key_of(mutant: Mutant) -> str:
     "What a row in the record holds for: the mutant, its module, and its tests."
     digest = hashlib.sha256(repr(astuple(mutant)).encode())
-    for path in [mutant.where, *files_of(mutant)]:
-        digest.update((ROOT / path).read_bytes())
+    for path in [str(mutant.where), *files_of(mutant)]:
+        digest.update((ROOT / path.partition("::")[0]).read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -5,9 +5,9 @@
     python tests/run_fast.py --record    and keep how long each took
     python tests/run_fast.py --detail    and tell which cells and tests took a second
 
-What is heavy to import is imported once, and every notebook and file starts as a fork of that.
-Those that took longest start first, so that no processor waits at the end. `nbdev_test` and
-`pytest` by themselves run the same cells and tests.
+The package and what is heavy to import are imported once, and every notebook and file starts as a
+fork of that. Those that took longest start first, so that no processor waits at the end.
+`nbdev_test` and `pytest` by themselves run the same cells and tests.
 """
 
 import argparse
@@ -20,9 +20,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from execnb import shell
-from forked import ROOT, Item, import_heavy, name_of, notebook_files, pooled, processor_seconds
-from nbdev.test import test_nb
+from forked import (
+    ROOT,
+    Item,
+    import_heavy,
+    import_rooms,
+    name_of,
+    notebook_files,
+    pooled,
+    processor_seconds,
+)
 
 SECONDS = ROOT / "tests/records/seconds.json"
 
@@ -46,6 +53,8 @@ class Detail:
 
 def detailed(name: str) -> None:
     "Has nbdev's shell tell its slow cells."
+    from execnb import shell
+
     plain = shell.CaptureShell.run
 
     def run(self, code, *given, **more):
@@ -59,6 +68,8 @@ def detailed(name: str) -> None:
 
 def fast_notebook(path: Path, detail: bool) -> str:
     "The cells that nbdev_test runs."
+    from nbdev.test import test_nb
+
     if detail:
         detailed(path.name)
     os.chdir(ROOT / "nbs")
@@ -90,6 +101,7 @@ def fast(wanted: str, workers: int, record: bool, detail: bool) -> int:
     items.sort(key=lambda item: -before.get(item.name, 1e3))
     begun = time.monotonic()
     sys.path.insert(0, str(ROOT))
+    import_rooms()
     import_heavy()
     took, failed = {}, []
     for item, passed, seconds, said in pooled(items, workers):

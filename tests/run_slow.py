@@ -3,14 +3,17 @@
     python tests/run_slow.py                      all that has not passed as it stands
     python tests/run_slow.py 34_mcem              those with this in their names
     python tests/run_slow.py --limits 20 120      rounds: at most 20 seconds each, then 120
+    python tests/run_slow.py --keep               and put what passed cells show into the notebooks
     python tests/run_slow.py --summary            what the record says
 
-Limits rise by rounds, so the short ones come first. All runs in a copy of the tree, and notebooks
-are not changed. A cell that appends rows to a file of references appends them in the copy, and
-finds the last row missing there, to be made anew. `tests/slow_items.py` says what a row holds for.
+Limits rise by rounds, so the short ones come first. All runs in a copy of the tree; notebooks are
+changed with `--keep` alone. A cell that appends rows to a file of references appends them in the
+copy, and finds the last row missing there, to be made anew. `tests/slow_items.py` says what a row
+holds for.
 """
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -52,19 +55,29 @@ def limited(seconds: float):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def executed(shell, source: str, limit: float) -> tuple[str, str]:
-    "Result and, where it is not passed, the reason."
+def executed(shell, source: str, limit: float) -> tuple[str, str, list]:
+    "Result, the reason where it is not passed, and what the cell shows."
     try:
         with limited(limit):
-            done = shell.run_cell(source)
+            shown = shell.run(source)
     except OutOfTime:
-        return "limit", ""
-    trouble = done.exception
+        return "limit", "", []
+    trouble = shell.exc
     if trouble is None:
-        return "passed", ""
+        return "passed", "", shown
     if isinstance(trouble, OutOfTime):
-        return "limit", ""
-    return "failed", f"{type(trouble).__name__}: {trouble}"[:300]
+        return "limit", "", []
+    return "failed", f"{type(trouble).__name__}: {trouble}"[:300], []
+
+
+def put_outputs(path: Path, shown: dict[str, list]) -> None:
+    "What cells show, by their ids, into the notebook of that path."
+    page = json.loads(path.read_text())
+    for cell in page["cells"]:
+        if cell.get("id") in shown:
+            cell["outputs"] = shown[cell["id"]]
+    text = json.dumps(page, indent=1, sort_keys=True, ensure_ascii=False)
+    path.write_text(text + "\n")
 
 
 @dataclass
@@ -75,6 +88,7 @@ class Run:
     record: Path
     commit: str
     known: dict[str, str]
+    keep_in: Path | None = None
 
     def row(self, what: str, result: str, seconds: float, note: str = "") -> None:
         told = dict(
@@ -97,7 +111,9 @@ class Run:
         os.environ["IN_TEST"] = "1"
         shell = CaptureShell(tree / name, mpl_format="png")
         bad: set[str] = set()
-        for cell in cells[: cells.index(wanted[-1]) + 1]:
+        shown: dict[str, list] = {}
+        end = len(cells) if self.keep_in else cells.index(wanted[-1]) + 1
+        for cell in cells[:end]:
             if cell.skipped or (cell.slow and cell not in chosen):
                 continue
             start = processor_seconds()
@@ -106,8 +122,10 @@ class Run:
                 result, note = "waits", f"for {', '.join(missing)}"
             else:
                 limit = self.limit if cell in wanted else max(self.limit, FAST)
-                result, note = executed(shell, cell.source, limit)
-            if result != "passed":
+                result, note, outputs = executed(shell, cell.source, limit)
+            if result == "passed":
+                shown[cell.id] = outputs
+            else:
                 bad.add(cell.id)
             if cell in wanted:
                 self.row(f"{name}#{cell.id}", result, processor_seconds() - start, note)
@@ -116,6 +134,8 @@ class Run:
                     if cells.index(each) > cells.index(cell):
                         self.row(f"{name}#{each.id}", "error", 0.0, f"before it, {cell.id}: {note}")
                 return
+        if self.keep_in:
+            put_outputs(self.keep_in / name, shown)
 
     def test(self, tree: Path, what: str) -> None:
         import pytest
@@ -147,7 +167,7 @@ def tree_copied(folder: Path) -> None:
         path.write_text("".join(lines[:-1]))
 
 
-def slow(wanted: str, limits: list[float], record: Path) -> int:
+def slow(wanted: str, limits: list[float], record: Path, keep_in: Path | None = None) -> int:
     "Rounds with rising limits over what is due."
     known = keys()
     commit = git("rev-parse", "--short", "HEAD")
@@ -160,7 +180,7 @@ def slow(wanted: str, limits: list[float], record: Path) -> int:
         for module in [each for each in sys.modules if each.partition(".")[0] == "dpsbi"]:
             del sys.modules[module]  # so that the copy's is imported
         for limit in limits:
-            run = Run(limit, record, commit, known)
+            run = Run(limit, record, commit, known, keep_in)
             items = []
             for what in slow_tests():
                 if run.due(what):
@@ -200,10 +220,11 @@ def main() -> int:
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--limits", type=float, nargs="*", default=[20, 120, 600, 3600, 20000])
     parser.add_argument("--rows", type=Path, default=SLOW, help="the record")
+    parser.add_argument("--keep", action="store_true", help="put what is shown into the notebooks")
     options = parser.parse_args()
     if options.summary:
         return summary(options.rows)
-    return slow(options.wanted, options.limits, options.rows)
+    return slow(options.wanted, options.limits, options.rows, ROOT if options.keep else None)
 
 
 if __name__ == "__main__":

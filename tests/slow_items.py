@@ -10,6 +10,7 @@ import ast
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from forked import ROOT, name_of, notebook_files
@@ -89,13 +90,18 @@ def modules_named(source: str) -> set[str]:
     return found
 
 
+@lru_cache(maxsize=None)
+def code_of(module: str) -> str:
+    "Without comments and layout; nothing where there is no such file."
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    return ast.dump(ast.parse(path.read_text())) if path.exists() else ""
+
+
 def key_of(codes: list[str], sources: list[str]) -> str:
     "What a row holds for."
     digest = hashlib.sha256("\n".join(codes).encode())
     for module in sorted(set().union(*map(modules_named, sources))):
-        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-        if path.exists():
-            digest.update(ast.dump(ast.parse(path.read_text())).encode())
+        digest.update(code_of(module).encode())
     return digest.hexdigest()[:16]
 
 

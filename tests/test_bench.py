@@ -69,11 +69,11 @@ def test_what_a_peer_sees_has_the_noise_and_what_pyabc_sees_has_not():
 
 
 def test_a_wrong_posterior_is_told_apart():
-    z = np.random.default_rng(1).normal(size=(4000, 1))
-    right = runs.judged(z, Posterior(np.random.default_rng(2).normal(size=(4000, 1))))
+    z = np.random.default_rng(1).normal(size=(1000, 1))
+    right = runs.judged(z, Posterior(np.random.default_rng(2).normal(size=(1000, 1))))
     wide = runs.judged(z, Posterior(1 + 2 * z[::-1]))
-    assert right["mean_off"] < 0.1 and abs(right["sd_ratio"] - 1) < 0.1 and right["c2st"] < 0.54
-    assert abs(wide["mean_off"] - 1) < 0.05 and abs(wide["sd_ratio"] - 2) < 1e-6
+    assert right["mean_off"] < 0.2 and abs(right["sd_ratio"] - 1) < 0.1 and right["c2st"] < 0.58
+    assert abs(wide["mean_off"] - 1) < 0.1 and abs(wide["sd_ratio"] - 2) < 1e-6
     assert wide["c2st"] > 0.6
     assert np.isnan(runs.judged(z, Posterior(z[:50]))["c2st"])
 

@@ -178,7 +178,7 @@ def test_a_loss_that_leaves_a_tensor_behind_is_noticed(device):
 
 
 # a step is slow here, each operation in Python: few of them, in a small flow, meet every operation
-SMALL = Shape(layers=2, blocks=1, hidden=8, bins=4)
+SMALL = Shape(layers=1, blocks=1, hidden=8, bins=4)
 FEW_STEPS = Training(steps=3, final_steps=5, members=1, batch=32, flow=SMALL)
 LITTLE = dict(training=FEW_STEPS, progress=False)
 CORRECTED = dict(rounds=2, simulations=200, draws=50, progress=False)

@@ -159,11 +159,43 @@ def test_offline_check(text, loads):
     assert bool(conf.LOAD.search(text)) == loads
 
 
+CASES = sorted(path for path in NOTEBOOKS if path.parent.name == "cases" and path.stem[:2] > "20")
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_case_begins_with_its_answer(path):
+    texts = ["".join(c["source"]) for c in read(path)["cells"][:2] if c["cell_type"] == "markdown"]
+    lines = [line for text in texts for line in text.splitlines() if line and line[0] not in "#>"]
+    assert lines[0].startswith("**The answer.** ") and re.search(r"\d", lines[0]), lines[0]
+
+
+TUTORIALS = sorted(path for path in NOTEBOOKS if path.parent.name == "tutorials")
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_is_a_quarter_of_an_hour(path):
+    "At 200 words a minute; cells of about five lines; exercises, their answers folded away."
+    cells = read(path)["cells"]
+    text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    lines = sorted(sum(map(bool, s.splitlines())) for s in sources)
+    assert len(text.split()) <= 15 * 200 and lines[len(lines) // 2] <= 6
+    assert text.count("<details><summary>Answer</summary>") >= 3 and "**Next" in text
+
+
 # ---- the papers, line by line
 PAPERS = {  # the numbers that each paper has: equations, figures, tables, algorithms
     "ABCDP": {"(": 43, "Figure": 5, "Algorithm": 1},
     "Gong": {"(": 16, "Figure": 1, "Algorithm": 1, "Example": 4},
     "SPPE/SPLE": {"(": 17, "Figure": 12, "Table": 3, "Algorithm": 2},
+}
+STATEMENTS = {  # and its definitions, lemmas, propositions, theorems
+    "ABCDP": ("Theorem 4.1", "Theorem 4.3", "Lemma 4.1", "Lemma 4.2", "Proposition 4.2"),
+    "Gong": ("Definition 1", "Definition 2", "Theorem 1"),
+    "SPPE/SPLE": (
+        *("Definition 1", "Definition 2", "Proposition 3", "Proposition 4"),
+        *("Lemma 5", "Lemma 6"),
+    ),
 }
 PLACE = re.compile(r"\[[^]]+\]\(([^)]+\.ipynb)\) `([^`]+)`")
 
@@ -213,6 +245,8 @@ def test_papers_table_is_whole(paper):
     for kind, last in PAPERS[paper].items():
         missing = set(range(1, last + 1)) - numbers(items, kind)
         assert not missing, f"{paper}: {kind} {sorted(missing)} have no row"
+    unnamed = [one for one in STATEMENTS[paper] if not any(one in item for item in items)]
+    assert not unnamed, f"{paper}: {unnamed} have no row"
     for row in rows:
         assert len(row) == 4 and all(row), f"an empty field: {row}"
         assert re.match(r"agrees|mended|left out, because", row[3]), row

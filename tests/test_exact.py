@@ -156,14 +156,7 @@ CASES = {
 
 @pytest.mark.parametrize(
     "case, limit",
-    [
-        ("importance", 1000),
-        ("importance", 9000),
-        ("neural", 1000),
-        ("neural", 2000),
-        ("no density", 1000),
-        ("no density", 2000),
-    ],
+    [("importance", 1000), ("importance", 9000), ("neural", 1000), ("no density", 1000)],
 )
 def test_the_simulator_is_not_called_more_often_than_allowed(case, limit):
     release, prior, simulate = CASES[case]
@@ -210,8 +203,8 @@ def test_a_filter_follows_no_more_paths_than_allowed(scale):
             return space.start(theta, particles, rng)
 
     release = Release([3.0, 40.0, 400.0], Query(identity, 1), Laplace(scale))
-    found, _ = heard(release, Space(), max_simulations=30_000, target_ess=300)
-    assert sum(made) <= 30_000 and found.info["simulations"] == sum(made)
+    found, _ = heard(release, Space(), max_simulations=15_000, target_ess=300)
+    assert sum(made) <= 15_000 and found.info["simulations"] == sum(made)
     assert found.exact is False or (found.ess >= room.LEAST and found.pareto_k <= 0.7)
 
 
@@ -233,7 +226,7 @@ def test_heavy_tails_are_not_called_exact_and_the_table_says_which_column():
         Prior(a=stats.t(3), b=stats.norm()),
         lambda theta, rng: np.tanh(theta) + rng.normal(scale=0.1, size=theta.shape),
     )
-    found, _ = heard(Release([0.8, 0.0], L2, Gaussian(0.5)), model, max_simulations=30_000)
+    found, _ = heard(Release([0.8, 0.0], L2, Gaussian(0.5)), model, max_simulations=15_000)
     assert not found.exact and "of a" in found.info["reason"]
     shown = Posterior(found.theta, found.log_weights, found.names)
     assert shown.summary().trust["a"] != "yes" and shown.summary().trust["b"] == "yes"
@@ -265,8 +258,16 @@ def test_rare_events_are_not_taken_for_a_forgotten_rng():
     assert found.exact
 
 
-def test_an_approximation_looks_like_one(tmp_path):
-    found, said = heard(SHARP, Model(GAMMA, four), max_simulations=2000)
+@pytest.fixture(scope="module")
+def approximation():
+    "What is found and said of a release that weights cannot solve, and how much was simulated."
+    counted = Counted(four)
+    return *heard(SHARP, Model(GAMMA, counted), max_simulations=1500), counted.made
+
+
+def test_an_approximation_looks_like_one(approximation, tmp_path):
+    found, said, made = approximation
+    assert 0.8 * 1500 < made <= 1500 and made == found.info["simulations"]
     assert (
         found.exact is False
         and found.approximate
@@ -394,18 +395,18 @@ def test_a_resumed_run_makes_the_same_draws_and_fewer_simulations(tmp_path):
 # ---- what is left for another engine
 
 
-def test_a_search_that_stalls_is_given_up_without_patience():
+@pytest.mark.parametrize(
+    "patient, spent",
+    [(False, range(15_000)), pytest.param(True, range(30_000, 10**7), marks=pytest.mark.slow)],
+)
+def test_a_search_that_stalls_is_given_up_without_patience(patient, spent):
     model = Model(GAMMA, lambda theta, rng: rng.poisson(theta, (len(theta), 30)).astype(float))
     s_dp = np.random.default_rng(3).poisson(25.0, 30) + np.random.default_rng(4).integers(-2, 3, 30)
     release = Release(s_dp, Query(identity, 1, step=1, dim=30), DiscreteLaplace(2.0))
-    spent = {}
-    for patient in (True, False):
-        found = room.consensus(
-            release, model, rng=np.random.default_rng(1), patient=patient, progress=False
-        )
-        spent[patient] = found.info["simulations"]
-        assert not found.exact
-    assert spent[False] <= 15_000 and spent[True] >= 30_000
+    found = room.consensus(
+        release, model, rng=np.random.default_rng(1), patient=patient, progress=False
+    )
+    assert not found.exact and found.info["simulations"] in spent
 
 
 def test_without_patience_good_weights_are_the_same():
@@ -485,14 +486,14 @@ def test_an_easy_problem_is_exact_from_two_thousand_calls():
     assert found.exact and found.info["history"][0]["engine"] == "look at the prior"
 
 
-def test_what_is_not_exact_says_what_the_model_could_tell():
-    found, said = heard(SHARP, Model(GAMMA, four), max_simulations=1500)
+def test_what_is_not_exact_says_what_the_model_could_tell(approximation):
+    found, said, _ = approximation
     text = str(said[0].message)
     names = "start and step", "StateSpace.from_functions", "independent=True"
     assert not found.exact and all(name in text for name in names)
     assert found.info["remedy"] in text
     single = Release([37.4], counts.counting_query(), Laplace(1e-4))
-    one, _ = heard(single, Model(GAMMA, lambda theta, rng: rng.normal(theta)), max_simulations=1500)
+    one, _ = heard(single, Model(GAMMA, lambda theta, rng: rng.normal(theta)), max_simulations=1000)
     assert not one.exact and one.info["remedy"] == ""
 
 

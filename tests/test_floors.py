@@ -1,6 +1,10 @@
 """Who may import whom: floors import downwards only, heavy packages stay in their rooms."""
 
+import ast
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "dpsbi"
 NOT_ROOMS = ("_modidx", "demo", "mmd")
@@ -10,10 +14,10 @@ ROOMS = {
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
         mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.published
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
-        mechanisms.joint mechanisms.parts mechanisms.agency_words
+        mechanisms.independent mechanisms.joint mechanisms.parts mechanisms.agency_words
         mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
-        weights kept chains cloud draws saved trust posterior colours densities
-        intervals pictures transforms marginals prior batches checkpoint received
+        weights kept chains cloud draws saved trust colours densities intervals
+        pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
         stepped inverses reader laws tape replayed rqmc distances.kernels
         distances.distance distances.sums distances.features distances.sorted_sums
@@ -40,22 +44,23 @@ ROOMS = {
         analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
         analyst.independence analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
-        analyst.importance_squared analyst.metropolis analyst.guides analyst.guided
-        analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines analyst.curves
-        analyst.layers analyst.gradients analyst.scaling analyst.conditional_flow
-        analyst.descent analyst.flows analyst.pairs analyst.focus analyst.training
+        analyst.importance_squared analyst.metropolis analyst.guides analyst.exploration
+        analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
+        analyst.curves analyst.layers analyst.gradients analyst.scaling
+        analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
+        analyst.focus analyst.training
         analyst.budgets analyst.estimator analyst.rounds analyst.sppe analyst.tilt
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
         analyst.frugal analyst.infer analyst.count_laws analyst.count_trees
-        analyst.noisy_counts analyst.noisy_trees analyst.compare analyst.walking_counts
-        analyst.chosen_values analyst.prediction analyst.predict""",
+        analyst.one_count analyst.noisy_counts analyst.noisy_trees analyst.compare
+        analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
         checks.loss_laws checks.exact_loss""",
-    4: """planning.yields planning.table planning.curves planning.candidates
+    4: """planning.yields planning.curves planning.table planning.candidates
         planning.answers planning.nearby planning.networks planning.design planning.fresh
         planning.sizes planning.sliders planning.page""",
     5: """bench.tasks bench.peers bench.runs""",
@@ -101,3 +106,107 @@ AT_THE_TOP = {"torch", "nflows"}  # which their rooms cannot do without
 BESIDE_TORCH = {"analyst.curves"}  # compiled, and imported by rooms of torch alone
 LAZY = {"torch", "nflows", "opendp", "matplotlib", "arviz", "pandas", "sklearn", "numba"}
 LAZY |= {"sbi", "pyabc"}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def is_room(path: Path) -> bool:
+    return name_of(path) in FLOOR or path.name != "__init__.py" and name_of(path) not in NOT_ROOMS
+
+
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if is_room(path)]
+
+
+@cache
+def nodes(path: Path, lazy: bool) -> list:
+    "The statements of a module: at its top, or with those in its functions."
+    tree = ast.parse(path.read_text())
+    return list(ast.walk(tree)) if lazy else tree.body
+
+
+def imported(path: Path, lazy: bool):
+    "Absolute names of what a module imports."
+    package = ["dpsbi", *path.relative_to(PACKAGE).parent.parts]
+    for node in nodes(path, lazy):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def rooms_used(path: Path, lazy: bool) -> set:
+    "The rooms of this package that a module imports from: at its top, or in its functions too."
+    own = (name.removeprefix("dpsbi.") for name in imported(path, lazy))
+    return {name for name in own if name in FLOOR and name != name_of(path)}
+
+
+def downwards(room: str, other: str) -> bool:
+    "Whether a room may import another: of a lower floor, or an earlier one of its own."
+    if FLOOR[other] == 1 and 1 < FLOOR[room] < 5:
+        return False  # methods, checks and plans know no simulator; benchmarks do
+    if FLOOR[other] == 2 and FLOOR[room] == 3:
+        return False  # checks know no method
+    if FLOOR[other] == FLOOR[room] == 1 and other not in SHARED:
+        return False  # simulators know one another only by what they share
+    if {room.split(".")[0], other.split(".")[0]} == {"owner", "analyst"}:
+        return False
+    return ORDER.index(other) < ORDER.index(room)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_rooms_import_downwards_only(path):
+    used = rooms_used(path, lazy=True)  # also what a method imports: so there is no circle
+    upwards = [other for other in used if not downwards(name_of(path), other)]
+    assert not upwards, f"{name_of(path)} may not import {upwards}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_private_name_crosses_a_door(path):
+    for node in nodes(path, True):
+        if isinstance(node, ast.ImportFrom) and (node.level or "dpsbi" in (node.module or "")):
+            private = [alias.name for alias in node.names if alias.name.startswith("_")]
+            assert not private, f"{name_of(path)} imports {private} from {node.module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_heavy_packages_stay_in_their_rooms(path):
+    room = name_of(path)
+    everywhere = {name.split(".")[0] for name in imported(path, True)}
+    for package in everywhere & set(HEAVY):
+        assert room in HEAVY[package], f"{room} may not import {package}"
+    for package in {name.split(".")[0] for name in imported(path, False)} & LAZY:
+        compiled = package == "numba" and (FLOOR[room] == 1 or room in BESIDE_TORCH)
+        assert package in AT_THE_TOP or compiled, f"{room} must import {package} lazily"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_what_is_compiled_beside_torch_is_imported_by_rooms_of_torch_alone(path):
+    assert name_of(path) in HEAVY["torch"] or not rooms_used(path, False) & BESIDE_TORCH
+
+
+def test_every_room_is_on_a_floor():
+    assert {name_of(path) for path in MODULES} == set(FLOOR)
+
+
+def test_the_rules_can_fail():
+    assert not downwards("privacy", "mechanisms.continuous")
+    assert not downwards("analyst.importance", "simulators.counts")
+    assert not downwards("analyst.importance", "analyst.consensus")
+    assert not downwards("checks.audit", "owner.svt")
+    assert not downwards("analyst.sppe", "owner.abcdp")
+    assert downwards("analyst.infer", "analyst.importance")
+    assert not downwards("simulators.sir", "simulators.birth_death")
+    assert not downwards("simulators.streams", "simulators.outbreaks")
+    assert not downwards("simulators.counts", "simulators.outbreaks")
+    assert not downwards("analyst.smc_abc", "simulators.streams")
+    assert downwards("simulators.sir", "simulators.streams")
+    assert downwards("simulators.birth_death", "simulators.outbreaks")
+    assert downwards("simulators.counts", "model")
+    assert downwards("bench.tasks", "simulators.sir")
+    assert not downwards("pictures", "posterior")

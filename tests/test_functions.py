@@ -296,7 +296,7 @@ def test_a_plain_function_is_replayed_row_by_row(failures):
     seen = Release(
         [9.0, 7, 12, 8, 9, 10, 6, 11], Query(identity, 1, step=1, dim=8), DiscreteLaplace(2.0)
     )
-    how = dict(draws=200, max_simulations=6000, progress=False)
+    how = dict(draws=50, max_simulations=2000, progress=False)
     found = input_smc(seen, model, rng=np.random.default_rng(1), **how)
     assert found.info["failed"] == 0 and found.info["by_row"]
 
@@ -313,7 +313,7 @@ def test_infer_goes_on_where_a_function_cannot_be_replayed():
             seen,
             model,
             rng=np.random.default_rng(2),
-            max_simulations=9000,
+            max_simulations=4000,
             neural=quick,
             progress=False,
         )

@@ -4,14 +4,15 @@ processes share.
 
 import json
 import math
-import os
+import random
 import signal
-import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_what_a_loss_says_is_consistent(loss):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_a_gaussian_of_its_mu_is_no_harder_to_tell(loss):
     if math.isfinite(loss.mu):
-        for epsilon in np.linspace(0, 2, 21):
+        for epsilon in np.linspace(0, 2, 11):
             assert loss.delta(epsilon) <= gaussian_delta(epsilon, loss.mu) * (1 + 1e-6) + 1e-12
 
 
@@ -251,9 +252,9 @@ def test_planned_is_what_enumeration_says():
         assert np.maximum(p - np.exp(looser) * q, 0).sum() > 1e-3
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(
-    st.lists(st.sampled_from(range(len(LOSSES))), min_size=1, max_size=12),
+    st.lists(st.sampled_from(range(len(LOSSES))), min_size=1, max_size=8),
     st.sampled_from([None, *acc.COMPOSITIONS]),
 )
 def test_a_ledger_never_grants_less_than_the_exact_loss(which, composition):
@@ -420,7 +421,8 @@ def test_two_objects_on_one_path_see_each_other(tmp_path):
 def test_a_ledger_survives_its_file(tmp_path, composition):
     path = tmp_path / "l.json"
     ledger = Ledger(9.0, 1e-3, composition=composition, path=path)
-    for loss in LOSSES:
+    losses = LOSSES[:3] if composition == "planned" else LOSSES  # whose totals are dear
+    for loss in losses:
         cost = Cost.of(loss, 0.0 if loss.epsilon(0.0) < math.inf else 1e-6)
         if ledger.affords(cost):
             ledger.spend(cost, repr(loss), neighbours="replace", unit="person")
@@ -492,19 +494,15 @@ def test_threads_share_a_budget(tmp_path):
         assert len(granted) == 20 == len(ledger.history) and ledger.remaining == Cost(0.0)
 
 
-SPENDER = """
-import random, sys, time
-from dpsbi.accounting import BudgetError, Cost
-from dpsbi.ledger import Ledger
-ledger = Ledger(2.0, path=sys.argv[1])
-print("ready", flush=True)
-while True:
-    try:
-        print(ledger.spend(Cost(0.01), sys.argv[2]).key, flush=True)
-        time.sleep(0.02 * random.random())                 # the other one has its turn
-    except BudgetError:
-        break
-"""
+def spend_all(path, label, log):
+    "Spends what is there, a little at a time; the log tells what was granted."
+    with log.open("w", buffering=1) as told:
+        ledger = Ledger(1.0, path=path)
+        told.write("ready\n")
+        with suppress(dpsbi.BudgetError):
+            while True:
+                told.write(ledger.spend(Cost(0.01), label).key + "\n")
+                time.sleep(0.02 * random.random())  # the other one has its turn
 
 
 def run_spenders(path, folder, seconds):
@@ -512,11 +510,11 @@ def run_spenders(path, folder, seconds):
     left); the keys they were granted.
     """
     logs = [folder / f"{k}.log" for k in range(2)]
-    files = [open(log, "w") for log in logs]
-    both = [
-        subprocess.Popen([sys.executable, "-c", SPENDER, str(path), f"process {k}"], stdout=file)
-        for k, file in enumerate(files)
-    ]
+    fork = get_context("fork").Process
+    both = [fork(target=spend_all, args=(path, f"process {k}", logs[k])) for k in range(2)]
+    for process, log in zip(both, logs):
+        log.write_text("")
+        process.start()
     deadline = time.monotonic() + 120
     while not all("ready" in log.read_text() for log in logs):
         assert time.monotonic() < deadline, "the processes did not start"
@@ -524,21 +522,21 @@ def run_spenders(path, folder, seconds):
     if seconds is not None:  # amid locks and writes
         time.sleep(seconds)
         for process in both:
-            os.kill(process.pid, signal.SIGKILL)
-    for process, file in zip(both, files):
-        process.wait(timeout=120)
-        file.close()
+            process.kill()
+    for process in both:
+        process.join(timeout=120)
+        assert process.exitcode == (0 if seconds is None else -signal.SIGKILL)
     return {line for log in logs for line in log.read_text().split("\n") if len(line) == 32}
 
 
 def test_processes_killed_at_random_overspend_nothing_and_forget_nothing(tmp_path):
     path, granted = tmp_path / "l.json", set()
-    for seconds in (0.2, 0.35, None):
+    for seconds in (0.1, 0.25, None):
         granted |= run_spenders(path, tmp_path, seconds)
-    ledger = Ledger(2.0, path=path)
+    ledger = Ledger(1.0, path=path)
     held = {e.key for e in ledger.history}
-    assert len(held) == 200 and ledger.remaining == Cost(0.0)
+    assert len(held) == 100 and ledger.remaining == Cost(0.0)
     assert (
-        granted <= held and len(granted) >= 196
+        granted <= held and len(granted) >= 96
     )  # at most one a killed process was written but never told
     assert {e.label for e in ledger.history} == {"process 0", "process 1"}

@@ -135,11 +135,11 @@ QUICK = {
     "exact_abc": lambda r, **k: dpsbi.exact_abc(r, MODEL, draws=500, **k),
 }
 OTHERS = {
-    "input_smc": lambda r, **k: dpsbi.input_smc(r, MODEL, draws=400, **k),
-    "smc_abc": lambda r, **k: dpsbi.smc_abc(r, MODEL, draws=400, **k),
-    "pseudo_marginal": lambda r, **k: dpsbi.pseudo_marginal(r, MODEL, draws=500, **k),
-    "infer": lambda r, **k: dpsbi.infer(r, MODEL, target_ess=400, **k),
-    "da_mcmc": lambda r, **k: dpsbi.da_mcmc(r, Records(), draws=2000, warmup=100, **k),
+    "input_smc": lambda r, **k: dpsbi.input_smc(r, MODEL, draws=200, **k),
+    "smc_abc": lambda r, **k: dpsbi.smc_abc(r, MODEL, draws=200, **k),
+    "pseudo_marginal": lambda r, **k: dpsbi.pseudo_marginal(r, MODEL, draws=300, **k),
+    "infer": lambda r, **k: dpsbi.infer(r, MODEL, target_ess=300, **k),
+    "da_mcmc": lambda r, **k: dpsbi.da_mcmc(r, Records(), draws=640, warmup=60, **k),
 }
 
 

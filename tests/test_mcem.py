@@ -76,7 +76,7 @@ class Spread:
         )
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     epsilon=st.floats(0.1, 2.0),
     value=st.floats(2.0, 200.0),
@@ -95,7 +95,7 @@ def test_finds_the_exact_maximum_of_any_count(epsilon, value, discrete, seed):
         Poisson(),
         value,
         rng=np.random.default_rng(seed),
-        final_simulations=2**14,
+        final_simulations=2**13,
         progress=False,
     )
     assert fit.converged and fit.interior
@@ -135,7 +135,7 @@ def test_two_parameters_by_quadrature():
         Spread(),
         [0.0, 0.0],
         rng=np.random.default_rng(2),
-        final_simulations=2**16,
+        final_simulations=2**14,
         progress=False,
     )
     u = (np.arange(20_000) + 0.5) / 20_000
@@ -387,7 +387,7 @@ def test_a_killed_run_resumes_to_the_same_result(schedule, rqmc, tmp_path):
             warnings.simplefilter("ignore")
             return mcem(count(37.4, Laplace(5.0)), Dying(), 10.0, rng=rng, progress=False, **how)
 
-    for bits in (np.random.PCG64, np.random.MT19937):
+    for bits in (np.random.PCG64, np.random.MT19937)[: 1 if rqmc else 2]:
         whole = run(bits=bits)
         Dying.left, path = len(whole.trace["ess"]) - 1, tmp_path / bits.__name__
         with pytest.raises(KeyboardInterrupt):

@@ -50,7 +50,7 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 
 @every_kernel
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     x=records,
     moved=values,
@@ -153,15 +153,9 @@ def test_the_error_is_not_exceeded_by_one_moved_record(d, origin, features):
     """
     rng = np.random.default_rng([d, int(origin)])
     for kernel, n in itertools.product(
-        ERROR_KERNELS, (1, 2, 50, 2000) if features is None else (1, 50)
+        ERROR_KERNELS, (1, 50) if features else (1, 2, 50, 2000 if d == 1 else 400)
     ):
-        if (
-            features
-            and isinstance(kernel, Energy)
-            or n == 2000
-            and d > 1
-            and kernel not in KERNELS[:3]
-        ):
+        if features and isinstance(kernel, Energy) or n == 400 and kernel not in KERNELS[:3]:
             continue
         x = origin + rng.random((n, d))
         y = np.repeat(rng.permutation(x)[None], 6, axis=0)
@@ -324,7 +318,7 @@ def test_neighbours_are_no_farther_apart_than_the_computed_sensitivity(relation)
     "Random data sets, and those where one record moves the distance by all of the sensitivity."
     rng = np.random.default_rng(4)
     attained = set()
-    for n in (1, 2, 3, 7, 30):
+    for n in (1, 2, 7, 30):
         for (name, distance), kind in itertools.product(
             on_a_line(n, relation), ("random", "one place", "its own", "crowd")
         ):

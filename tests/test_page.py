@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -217,13 +218,26 @@ def test_browser_a_slider_moves_the_figure(lab, driver, tmp_path):
     assert before and not browser.errors(driver.execute_script(browser.CELLS))
 
 
+RUN_THROUGH = (
+    "index",
+    "00_privacy",
+    "tutorials/00_first_posterior",
+    "tutorials/03_agency",
+    "tutorials/04_published_counts",
+    "tutorials/05_releasing",
+    "tutorials/08_which_epsilon",
+)
+
+
 @pytest.mark.slow
 @in_a_browser
-@pytest.mark.parametrize(
-    "notebook", ("index.ipynb", "00_privacy.ipynb", "tutorials/08_which_epsilon.ipynb")
-)
+@pytest.mark.parametrize("notebook", RUN_THROUGH)
 def test_browser_a_notebook_runs_from_a_fresh_kernel(lab, driver, notebook):
-    cells = browser.run_all(driver, lab, notebook)
+    cells = browser.run_all(driver, lab, f"{notebook}.ipynb")
     assert not browser.errors(cells)
     code = [c for c in cells if c["cell_type"] == "code" and "".join(c["source"]).strip()]
     assert code and all(cell["execution_count"] for cell in code)
+    shown = browser.contents(driver)
+    texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+    parts = re.findall(r"^#{1,2} ([^`$*\[\n]+)$", "\n".join(texts), re.M)
+    assert len(parts) > 2 and not set(parts) - set(shown), shown

@@ -92,16 +92,33 @@ def moments(posterior, model, seed=2):
     return dpsbi.Posterior(columns, ahead.log_weights, info=ahead.info)
 
 
+CHAINS = dict(method="metropolis")
+
+
 @pytest.mark.parametrize(
     "model, how",
     [
         (Walk(), dict()),
         (Walk(), dict(particles=8, draws=800)),
-        (PLAIN, dict(particles=30, draws=500)),
-        (Walk(), dict(method="metropolis", draws=4000)),
-        (Walk(), dict(method="metropolis", draws=1600, particles=20, walk=Steps(4, 80, blocks=2))),
+        (PLAIN, dict(particles=20, draws=300)),
+        (Walk(), CHAINS | dict(draws=1600, walk=Steps(8, 60))),
+        (Walk(), CHAINS | dict(draws=600, particles=10, walk=Steps(4, 40, blocks=2))),
+        pytest.param(Walk(), CHAINS | dict(draws=4000), marks=pytest.mark.slow),
+        pytest.param(
+            Walk(),
+            CHAINS | dict(draws=1600, particles=20, walk=Steps(4, 80, blocks=2)),
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["importance", "few particles", "plain functions", "metropolis", "blocks"],
+    ids=[
+        "importance",
+        "few particles",
+        "plain functions",
+        "metropolis",
+        "blocks",
+        "longer metropolis",
+        "longer blocks",
+    ],
 )
 def test_paths_and_forecasts_are_exact(model, how):
     "Eleven moments; false-alarm rate one in a million."
@@ -129,7 +146,7 @@ def test_a_hidden_state_of_two_kinds_by_forward_and_backward_sums():
     smooth = np.array([f * b / (f @ b) for f, b in zip(forward[1:], back[1:])]) @ level
     following = forward[-1] / forward[-1].sum() @ turn @ level
     release = dpsbi.Release(y, dpsbi.Query(identity, 1, norm="l2", dim=4), dpsbi.Gaussian(1.5))
-    found = run(model, release, draws=600, particles=40)
+    found = run(model, release, draws=300, particles=30)
     ahead = found.forecast(model, 1, rng=np.random.default_rng(3))
     agrees(found.confidential.mean(), smooth, found.confidential.mcse(), verbose=False)
     agrees(ahead.mean()[0], following, ahead.mcse()[0], verbose=False)
@@ -207,11 +224,15 @@ def test_states_that_are_no_numbers_leave_the_paths_and_refuse_a_forecast():
         paths.forecast(found, model, 1, rng=np.random.default_rng(6))
 
 
+@pytest.fixture(scope="module")
+def few():
+    return run(draws=50, particles=10)
+
+
 @pytest.mark.parametrize("ahead", [0, 1.5, [2.0], [4.0, 4.0], [], "soon"], ids=repr)
-def test_what_is_not_ahead_is_refused(ahead):
-    found = run(draws=50, particles=10)
+def test_what_is_not_ahead_is_refused(few, ahead):
     with pytest.raises((ValueError, TypeError)):
-        found.forecast(Walk(), ahead, rng=np.random.default_rng(7))
+        few.forecast(Walk(), ahead, rng=np.random.default_rng(7))
 
 
 def test_replicates_begin_anew():
@@ -221,10 +242,11 @@ def test_replicates_begin_anew():
     agrees(series.mean(), 0.0, series.mcse(), verbose=False)  # whatever was released
 
 
-@pytest.mark.parametrize("method, draws", [("importance", 2000), ("metropolis", 12_000)])
+@pytest.mark.parametrize("method, draws", [("importance", 2000), ("metropolis", 6000)])
 def test_the_true_count_behind_a_noisy_one(method, draws):
     release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
-    found = run(counts.gamma_poisson(25, 1), release, draws=draws, method=method, particles=4)
+    how = dict(draws=draws, method=method, particles=4, walk=Steps(8, 100))
+    found = run(counts.gamma_poisson(25, 1), release, **how)
     s = np.arange(200)
     p = stats.nbinom(25, 0.5).pmf(s) * np.exp(-np.abs(37.4 - s) / 5)
     behind = found.confidential

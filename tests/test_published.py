@@ -472,3 +472,9 @@ def test_every_exact_engine_takes_what_was_published(method):
     seen, model, mean, sd = rounded_counts()
     found = method(seen, model, rng=np.random.default_rng(5), progress=False)
     agrees(found.mean()[0], mean, 1.2 * sd / math.sqrt(min(found.ess, 3000)))
+
+
+def test_a_column_with_words_in_it_is_refused_with_its_remedy():
+    query = Query(identity, sensitivity=1, dim=3)
+    with pytest.raises(ValueError, match=r"'<10'.*to_numeric"):
+        Release([12, "<10", 25], query, DiscreteLaplace(1.0))

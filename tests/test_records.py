@@ -11,7 +11,7 @@ import pytest
 import run_fast
 import run_slow
 from forked import ROOT, Item, name_of, notebook_files, pooled
-from mutants import MUTANTS, RECORD
+from mutants import MUTANTS, RECORD, files_of
 from mutants import name_of as name_of_mutant
 from slow_items import RESULTS, SLOW, cells_of, due, keep, needed, notebook_key, rows
 
@@ -89,6 +89,20 @@ def test_a_row_for_each_slow_cell(tmp_path):
     assert path.read_bytes() == before
 
 
+def test_what_passed_is_shown_in_the_notebooks_that_are_to_keep_it(tmp_path):
+    sources = ("a = 1\nprint(a)", "#| slow\na + 1", "#| slow\na / 0", "print('end')")
+    for folder in ("copy", "kept"):
+        (tmp_path / folder).mkdir()
+        path = notebook(tmp_path / folder / "page.ipynb", *sources)
+    known, record = {"page.ipynb#c1": "k", "page.ipynb#c2": "k"}, tmp_path / "rows.jsonl"
+    run = run_slow.Run(5, record, "abc", known, path.parent)
+    work = partial(run.notebook, tmp_path / "copy", "page.ipynb", cells_of(path))
+    list(pooled([Item("page", lambda: work() or "")], 1))
+    shown = [cell["outputs"] for cell in json.loads(path.read_text())["cells"]]
+    assert [each[0]["text"] for each in (shown[0], shown[3])] == [["1\n"], ["end\n"]]
+    assert shown[1][0]["data"] == {"text/plain": ["2"]} and not shown[2]
+
+
 def test_a_wrong_fast_cell_is_told_of_all_slow_ones_after_it(tmp_path):
     path = notebook(tmp_path / "page.ipynb", "#| slow\n1", "1 / 0", "#| slow\n2")
     cells, record = cells_of(path), tmp_path / "rows.jsonl"
@@ -149,6 +163,13 @@ def test_the_record_of_slow_runs():
         assert date.fromisoformat(row["date"]) and re.fullmatch(r"[0-9a-f]{16}", row["key"])
         assert re.fullmatch(r"(nbs/.*\.ipynb#\S+|tests/test_\w+\.py::\w+)", row["what"])
         assert bool(row["note"]) or row["result"] in ("passed", "limit") or "::" in row["what"]
+
+
+def test_every_mutant_stands_once_in_its_module_and_names_tests_that_exist():
+    for mutant in MUTANTS:
+        assert (ROOT / mutant.where).read_text().count(mutant.old) == 1, mutant
+        files = [file.partition("::")[0] for file in files_of(mutant)]
+        assert files and all((ROOT / file).exists() for file in files), mutant
 
 
 def test_the_record_of_mutants_holds_no_miss():

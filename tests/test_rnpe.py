@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from dpsbi.analyst import rnpe as module
+from dpsbi.analyst.flows import Shape
 from dpsbi.analyst.rnpe import SpikeSlab, denoise, fit_support, noise_free, rnpe
 from dpsbi.analyst.training import Training
 from dpsbi.mechanisms import BinomialResponse, Laplace, Release
@@ -12,8 +13,11 @@ from dpsbi.model import Model
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators import counts, linear_regression, naive_bayes
 
-TINY = dict(simulations=500, training=Training(final_steps=5, members=1), progress=False)
-TRAINED = TINY | dict(training=Training(final_steps=5, members=2))
+SMALL = Shape(layers=1, hidden=8)
+TINY = dict(
+    simulations=500, training=Training(final_steps=5, members=1, flow=SMALL), progress=False
+)
+TRAINED = TINY | dict(training=Training(final_steps=5, members=2, flow=SMALL))
 SHORT = dict(draws=400, warmup=10, thin=2)
 MODEL = counts.gamma_poisson(alpha=25, beta=1)
 RELEASE = Release([37.4], counts.counting_query(), Laplace(5.0))
@@ -86,7 +90,7 @@ def test_spike_slab():
     )
 
 
-def test_same_seed_same_result(clean):
+def test_same_seed_same_result():
     a = rnpe(RELEASE, MODEL, rng=np.random.default_rng(4), **TINY, **SHORT)
     b = rnpe(RELEASE, MODEL, rng=np.random.default_rng(4), **TINY, **SHORT)
     assert np.array_equal(a.theta, b.theta) and np.array_equal(a.summaries, b.summaries)

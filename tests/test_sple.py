@@ -7,6 +7,7 @@ import pytest
 from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
+from dpsbi.analyst.flows import Shape
 from dpsbi.analyst.likelihood import (
     Kernel,
     Triangular,
@@ -28,7 +29,7 @@ from dpsbi.simulators import counts
 TINY = dict(
     rounds=2,
     simulations=300,
-    training=Training(steps=0, final_steps=5, members=1),
+    training=Training(steps=0, final_steps=5, members=1, flow=Shape(layers=1, hidden=8)),
     draws=200,
     progress=False,
 )

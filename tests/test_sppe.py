@@ -11,6 +11,7 @@ from dpsbi import mechanisms
 from dpsbi.analyst import pairs as pairs_room
 from dpsbi.analyst import training as module
 from dpsbi.analyst.estimator import Estimator, amortise
+from dpsbi.analyst.flows import Shape
 from dpsbi.analyst.pairs import Pairs, temper
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.sppe import sppe
@@ -25,7 +26,7 @@ from dpsbi.weights import kish
 TINY = dict(
     rounds=2,
     simulations=150,
-    training=Training(steps=5, final_steps=5, members=2),
+    training=Training(steps=5, final_steps=5, members=2, flow=Shape(layers=2, hidden=8)),
     draws=200,
     progress=False,
 )

@@ -77,7 +77,7 @@ def listed(release, most=50):
 )
 def test_number_and_share_against_enumeration(latent, release):  # false alarm: 2e-6 each
     pmf, cdf = listed(release)
-    how = dict(draws=5_120, thin=4, warmup=120, rng=np.random.default_rng(3), progress=False)
+    how = dict(draws=2_560, thin=4, warmup=80, rng=np.random.default_rng(3), progress=False)
     p = un.da_unknown_n(release, latent, SIZE, **how)
     often = pmf > 1e-4
     follows_pmf(p["n"], np.flatnonzero(often), pmf[often])
@@ -86,7 +86,7 @@ def test_number_and_share_against_enumeration(latent, release):  # false alarm: 
 
 def test_an_empty_population_is_possible():
     release = Release([-1.0, -1.0], BOTH, Laplace(0.3))
-    how = dict(draws=5_120, thin=4, warmup=120, rng=np.random.default_rng(3), progress=False)
+    how = dict(draws=1_280, thin=2, warmup=60, rng=np.random.default_rng(3), progress=False)
     p = un.da_unknown_n(release, Share(), stats.poisson(1), **how)
     assert (p["n"] == 0).mean() > 0.8
 
@@ -205,12 +205,12 @@ def test_leaps_are_learned_and_given_up():
 
 
 def test_a_bent_ridge_is_crossed():
-    "No number of records, and a flat prior: without leaps R-hat is 1.8 and ESS 100."
-    how = dict(draws=6_400, chains=64, warmup=160, moves=8, progress=False)
+    "No number of records, and a flat prior: without leaps R-hat is 1.8 and ESS 100 of 6,400."
+    how = dict(draws=3_200, chains=64, warmup=160, moves=8, progress=False)
     release = Release([26.0], YES, Laplace(1.0))
     flat = stats.randint(1, 1001)
     p = un.da_unknown_n(release, Moving(), flat, rng=np.random.default_rng(2), **how)
-    assert p.info["leaped"] > 0.1 and max(p.info["rhat"]) < 1.1 and p.ess > 1000
+    assert p.info["leaped"] > 0.1 and max(p.info["rhat"]) < 1.1 and p.ess > 500
 
 
 def test_the_same_draws_for_any_executor():

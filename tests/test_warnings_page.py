@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import nbformat
@@ -24,10 +25,12 @@ def words(node):
     return "…"
 
 
+@lru_cache(None)
 def sources():
-    "Module -> syntax tree, of the whole package."
-    for path in sorted((ROOT / "dpsbi").rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+    "(module, syntax tree), of the whole package."
+    paths = sorted((ROOT / "dpsbi").rglob("*.py"))
+    names = [path.relative_to(ROOT).as_posix() for path in paths]
+    return tuple((n, ast.parse(p.read_text(encoding="utf-8"))) for n, p in zip(names, paths))
 
 
 def is_warning(node):
@@ -56,9 +59,14 @@ def plain(text):
     return re.sub(r"\s+", " ", re.sub("…+", "…", text))
 
 
+@lru_cache(None)
+def page():
+    return nbformat.read(PAGE, as_version=4)
+
+
 def rows(title):
     "The words in the first column of the tables of a section."
-    cells = nbformat.read(PAGE, as_version=4).cells
+    cells = page().cells
     text = next(c.source for c in cells if c.source.startswith(title))
     return [re.match(r"\| `([^`]+)` \|", line)[1] for line in re.findall(r"^\| `.*$", text, re.M)]
 

@@ -171,14 +171,16 @@ def exact_abc(
     found = _run(target, call, call.saved(about), max_simulations, rng.spawn(1)[0])
     return _posterior(target, *found)
 
+# %% ../../nbs/analyst/30_exact_abc.ipynb #4b941d36-a
+def _nothing(target) -> dict:
+    "What a run has at its start."
+    theta = np.empty((0, target.model.prior.dim))
+    return dict(theta=theta, log_weights=np.empty(0), counts=np.zeros(3, int))
+
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4b941d36
 def _run(target, call, saved, limit, rng):
     "Batches until enough draws are accepted; saves what it has about every ten seconds."
-    done = saved.load() or dict(
-        theta=np.empty((0, target.model.prior.dim)),
-        log_weights=np.empty(0),
-        counts=np.zeros(3, int),
-    )
+    done = saved.load() or _nothing(target)
     theta, log_weights = [done["theta"]], [done["log_weights"]]
     batches, simulations, failed = map(int, done["counts"])
     keeper = Keeper(rng)
@@ -201,11 +203,9 @@ def _run(target, call, saved, limit, rng):
                 break
             if time.monotonic() - last > 10:
                 theta, log_weights = [np.concatenate(theta)], [np.concatenate(log_weights)]
+                made = dict(theta=theta[0], log_weights=log_weights[0])
                 saved.save(
-                    theta=theta[0],
-                    log_weights=log_weights[0],
-                    counts=np.array([batches, simulations, failed]),
-                    **keeper.arrays(),
+                    **made, counts=np.array([batches, simulations, failed]), **keeper.arrays()
                 )
                 last = time.monotonic()
     stream.close()

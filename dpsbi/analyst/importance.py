@@ -6,7 +6,8 @@
 __all__ = ['FEW', 'importance']
 
 # %% ../../nbs/analyst/32_importance.ipynb #71bdef60
-from typing import Any, Unpack
+from dataclasses import dataclass
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -26,6 +27,64 @@ from ..model import Model, check_release
 from ..posterior import Posterior
 from ..prior import about_prior, about_proposal
 from ..running import Call, Running, about_run, warn
+
+# %% ../../nbs/analyst/32_importance.ipynb #bfab932d-a
+@dataclass(frozen=True)
+class _Begun:
+    "A run: what it simulates, what it has drawn, keeps and tells, and what a checkpoint held."
+
+    release: Release
+    model: Model
+    simulations: int
+    run: Rounds
+    recorded: dict
+    keeper: Keeper
+    history: dict[str, list]
+
+    @classmethod
+    def begun(cls, release, model, simulations, run, recorded, rng) -> Self:
+        "At its start, or where a checkpoint goes on."
+        recorded = recorded or dict(z=[], log_eta=[])
+        keeper = Keeper(rng)
+        keeper.restore(recorded)
+        history: dict[str, list] = dict(power=[], ess=[], components=[])
+        return cls(release, model, simulations, run, recorded, keeper, history)
+
+# %% ../../nbs/analyst/32_importance.ipynb #bfab932d-c
+class _Search(_Begun):
+    "A run of importance sampling, round by round."
+
+    def round(self, r, rng, silent) -> dict:
+        "The r-th round: adapted, proposed, and simulated or read; the arrays to be saved."
+        run, history = self.run, self.history
+        history["power"].append(run.adapt(rng))
+        history["components"].append(len(getattr(run.proposals[-1], "weights", [0])))
+        z = run.propose(self.simulations, rng)
+        if r < len(self.recorded["z"]):
+            z, log_eta = self.recorded["z"][r], self.recorded["log_eta"][r]
+        else:
+            theta, before = self.model.prior.from_unconstrained(z), run.log_ratio(z)
+            about = self.release, self.model, theta, self.keeper, before
+            log_eta = simulate_kept(*about, rng=rng, **silent)
+        run.add(z, log_eta)
+        history["ess"].append(draws_worth(run.log_weights))
+        shape = (r + 1, self.simulations)
+        made = dict(z=run.z.reshape(*shape, -1), log_eta=run.log_eta.reshape(shape))
+        return made | self.keeper.arrays()
+
+# %% ../../nbs/analyst/32_importance.ipynb #bfab932d-d
+def _about(release, model, proposal, rng, defensive, simulations) -> dict:
+    "By what a run knows its checkpoint."
+    return about_run(
+        "importance",
+        rng,
+        release,
+        version=2,
+        defensive=defensive,
+        prior=about_prior(model.prior),
+        proposal=about_proposal(proposal),
+        simulations=simulations,
+    )
 
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d
 def importance(
@@ -86,58 +145,27 @@ def importance(
     release = check_release(release)
     check_rounds(release, rounds, simulations, defensive)
     check_memory(rounds * simulations, model.prior.free, rounds + 1)
-    about = about_run(
-        "importance",
-        rng,
-        release,
-        version=2,
-        defensive=defensive,
-        prior=about_prior(model.prior),
-        proposal=about_proposal(proposal),
-        simulations=simulations,
-    )
-    saved = call.saved(about)
-    recorded = saved.load() or dict(z=[], log_eta=[])
+    saved = call.saved(_about(release, model, proposal, rng, defensive, simulations))
     run = Rounds(model.prior, proposal or model.prior, defensive)
-    history: dict[str, list] = dict(power=[], ess=[], components=[])
     children = rng.spawn(rounds)
-    keeper = Keeper(children[0])
-    keeper.restore(recorded)
+    search = _Search.begun(release, model, simulations, run, saved.load(), children[0])
     with call.bar(rounds * simulations, "importance", "simulations") as bar:
         for r, child in enumerate(children):
-            history["power"].append(run.adapt(child))
-            history["components"].append(len(getattr(run.proposals[-1], "weights", [0])))
-            z = run.propose(simulations, child)
-            if r < len(recorded["z"]):
-                z, log_eta = recorded["z"][r], recorded["log_eta"][r]
-            else:
-                theta, before = model.prior.from_unconstrained(z), run.log_ratio(z)
-                log_eta = simulate_kept(
-                    release, model, theta, keeper, before, rng=child, **call.silent
-                )
-            run.add(z, log_eta)
-            shape = (r + 1, simulations)
-            made = dict(z=run.z.reshape(*shape, -1), log_eta=run.log_eta.reshape(shape))
-            saved.save(**made, **keeper.arrays())
-            ess = draws_worth(run.log_weights)
-            history["ess"].append(ess)
+            saved.save(**search.round(r, child, call.silent))
+            ess = search.history["ess"][-1]
             bar.update(simulations)
             bar.set_postfix_str(f"ESS {ess:.0f}", refresh=False)
             if target_ess is not None and ess >= target_ess:
                 break
-    return _posterior(run, history, keeper, target_ess, model, release)
+    return _posterior(run, search.history, search.keeper, target_ess, model, release)
 
-# %% ../../nbs/analyst/32_importance.ipynb #0d7b7c29-3
+# %% ../../nbs/analyst/32_importance.ipynb #0d7b7c29-3-a
 FEW = 100  # effective draws, below which a run warns
 
 
-def _posterior(run, history, keeper, target_ess, model, release):
-    "The weighted draws as a Posterior, with what is to be said of the run."
-    log_w, n, rounds = run.log_weights, len(run.z), len(run.history)
-    failed = int(np.isneginf(run.log_eta).sum())
-    if not (log_w > -np.inf).any():
-        raise no_weight(release, n)
-    warn_of_failures(failed, n)
+def _warn_if_few(run, history, target_ess):
+    "Of fewer effective draws than were asked for, or than errors can be told of."
+    rounds, worth = len(run.history), draws_worth(run.log_weights)
     if target_ess is not None and history["ess"][-1] < target_ess:
         warn(
             f"the effective sample size is {history['ess'][-1]:.0f} after {rounds} rounds, not "
@@ -145,12 +173,22 @@ def _posterior(run, history, keeper, target_ess, model, release):
             "ask for more rounds or simulations; if it stalls, the mechanism is too sharp for "
             "this method"
         )
-    elif draws_worth(log_w) < FEW:
+    elif worth < FEW:
         warn(
-            f"the draws are worth {draws_worth(log_w):.0f}, so few that neither they nor their "
+            f"the draws are worth {worth:.0f}, so few that neither they nor their "
             "errors are to be trusted: ask for more rounds or simulations, or call infer, which "
             "looks for another way"
         )
+
+# %% ../../nbs/analyst/32_importance.ipynb #0d7b7c29-3
+def _posterior(run, history, keeper, target_ess, model, release):
+    "The weighted draws as a Posterior, with what is to be said of the run."
+    log_w, n, rounds = run.log_weights, len(run.z), len(run.history)
+    failed = int(np.isneginf(run.log_eta).sum())
+    if not (log_w > -np.inf).any():
+        raise no_weight(release, n)
+    warn_of_failures(failed, n)
+    _warn_if_few(run, history, target_ess)
     log_evidence, error = evidence(log_w)
     info = dict(
         method="adaptive importance" if rounds > 1 else "importance",

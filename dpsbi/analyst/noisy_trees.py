@@ -13,7 +13,8 @@ import numpy as np
 
 from .count_laws import CountLaw
 from .count_trees import Node, Tree, Weights, grown  # noqa: F401
-from .noisy_counts import CONTRADICTION, Pooled, TrueCounts, likelihoods, with_prior
+from .noisy_counts import TrueCounts
+from .one_count import CONTRADICTION, Pooled, likelihoods, with_prior
 from ..mechanisms import Release, observed
 from ..privacy import whole_number
 

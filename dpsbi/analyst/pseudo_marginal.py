@@ -98,6 +98,23 @@ def _doubt(run, rng, found, method):
         warn(message)
     return message
 
+# %% ../../nbs/analyst/38_pseudo_marginal.ipynb #cac29826-a
+def _about(release, model, rng, method, draws, limit, proposal, particles, walk) -> dict:
+    "By what a run knows its checkpoint."
+    return about_run(
+        "pseudo_marginal",
+        rng,
+        release,
+        by=method,
+        draws=draws,
+        limit=limit,
+        prior=about_prior(model.prior),
+        paths=True,
+        proposal=about_proposal(proposal),
+        particles=particles,
+        walk=asdict(walk) if method == "metropolis" else {},
+    )
+
 # %% ../../nbs/analyst/38_pseudo_marginal.ipynb #cac29826
 def pseudo_marginal(
     release: Release,
@@ -169,20 +186,8 @@ def pseudo_marginal(
     whole, release = release, check_run(release, model, counts)
     if max_simulations is not None:
         max_simulations = whole_number("max_simulations", max_simulations, FEWEST, most=None)
-    about = about_run(
-        "pseudo_marginal",
-        rng,
-        release,
-        by=method,
-        draws=draws,
-        limit=max_simulations,
-        prior=about_prior(model.prior),
-        paths=True,
-        proposal=about_proposal(proposal),
-        particles=particles,
-        walk=asdict(walk) if method == "metropolis" else {},
-    )
-    journal = Journal(call.saved(about))
+    options = draws, max_simulations, proposal, particles, walk
+    journal = Journal(call.saved(_about(release, model, rng, method, *options)))
     tally = dict(evaluations=0, failed=0, fixed=particles is not None)
     tally["simulations"] = _for_checks(model)
     likelihood = FilteredLikelihood(release, model, _size(model, particles, max_simulations))
@@ -190,11 +195,10 @@ def pseudo_marginal(
     with call.bar(draws, "pseudo-marginal", "draws") as bar:
         run = Run(likelihood, journal, call.executor, bar, tally, limit)
         start, child = locate(run, proposal or model.prior, rng.spawn(1)[0]), rng.spawn(1)[0]
-        if method == "importance":
-            found, info, paths = weigh(run, start, draws, child)
-        else:
-            found, info, paths = metropolis(run, start, draws, walk, child)
+        weighs = method == "importance"
+        walks = () if weighs else (walk,)
+        engine = weigh if weighs else metropolis
+        found, info, paths = engine(run, start, draws, *walks, child)
     info = _said(run, found, info, method, rng)
-    if method == "importance":
-        return keeping(weighted(run, found, draws, info), paths, release.s_dp.size, whole)
-    return keeping(unweighted(run, found, info), paths, release.s_dp.size, whole)
+    made = weighted(run, found, draws, info) if weighs else unweighted(run, found, info)
+    return keeping(made, paths, release.s_dp.size, whole)

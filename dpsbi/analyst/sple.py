@@ -236,6 +236,36 @@ def _mixed(chains) -> tuple[np.ndarray, list[float]]:
         )
     return mixed, ess
 
+# %% ../../nbs/analyst/46_sple.ipynb #ff412a79-a
+def _told(run, sims, likelihood, z, options) -> dict:
+    "What is told of the rounds and of the ensemble."
+    learning = options["learning"]
+    return dict(
+        method="sple",
+        rounds=len(run.z),
+        simulations=len(sims),
+        noise_draws=learning.draws,
+        form=asdict(options["how"]),
+        failed=int(np.isnan(sims.s).any(axis=1).sum()),
+        members=learning.training.members,
+        flow=asdict(learning.training.shape),
+        kernel_power=float(likelihood.kernel.power),
+        inside=int(likelihood.region.inside(z).sum()),
+    )
+
+
+def _density(prior, likelihood, log_evidence):
+    "The log density of parameters (n, dim), by the ensemble and its evidence."
+
+    def density(points):
+        points = np.asarray(points, float)
+        result, within = np.full(len(points), -np.inf), prior.log_prob(points) > -np.inf
+        y = prior.to_unconstrained(points[within])
+        result[within] = log_joint(likelihood, y) - prior.log_abs_det(y) - log_evidence
+        return result
+
+    return density
+
 # %% ../../nbs/analyst/46_sple.ipynb #ff412a79
 @on_one_thread
 def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
@@ -251,31 +281,14 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     mixed, ess = _mixed(chains)
     log_w = exact_weights(release, sims)
     _warn_if_far(release, sims, rng)
-    info = dict(
-        method="sple",
-        rounds=len(run.z),
-        simulations=len(sims),
-        noise_draws=learning.draws,
-        form=asdict(options["how"]),
-        failed=int(np.isnan(sims.s).any(axis=1).sum()),
-        members=training.members,
-        flow=asdict(training.shape),
-        kernel_power=float(likelihood.kernel.power),
-        inside=int(likelihood.region.inside(z).sum()),
+    info = _told(run, sims, likelihood, z, options) | dict(
         rhat=mixed.tolist(),
         chain_ess=ess,
         log_evidence=log_evidence,
         simulations_ess=kish(log_w) if (log_w > -np.inf).any() else 0.0,
     )
     theta = prior.from_unconstrained(chains.swapaxes(0, 1).reshape(-1, z.shape[1])[-draws:])
-
-    def density(points):
-        points = np.asarray(points, float)
-        result, within = np.full(len(points), -np.inf), prior.log_prob(points) > -np.inf
-        y = prior.to_unconstrained(points[within])
-        result[within] = log_joint(likelihood, y) - prior.log_abs_det(y) - log_evidence
-        return result
-
+    density = _density(prior, likelihood, log_evidence)
     return LikelihoodPosterior(
         theta, None, prior.names, info, density=density, simulations=sims, likelihood=likelihood
     )

@@ -106,6 +106,18 @@ def _check_chains(mechanism, s_dp, people):
             "or a longer warmup is needed"
         )
 
+# %% ../../nbs/analyst/36_unknown_n.ipynb #un-main-a
+def _groups(tasks, done, saved, call) -> tuple[np.ndarray, list]:
+    "Draws of all groups of chains, and the rates of each; those done are read, and not run again."
+    theta, rates = [done["theta"]], list(done["rates"])
+    with call.bar(len(tasks), "records that come and go", "groups", len(rates)) as bar:
+        for new, rate in in_order(call.executor, _group, iter(tasks[len(rates) :])):
+            theta.append(new)
+            rates.append(rate)
+            saved.save(theta=np.concatenate(theta), rates=np.array(rates))
+            bar.update(1)
+    return np.concatenate(theta), rates
+
 # %% ../../nbs/analyst/36_unknown_n.ipynb #un-main
 def da_unknown_n(
     release: Release,
@@ -177,20 +189,14 @@ def da_unknown_n(
     saved = call.saved(about_run("da_unknown_n", rng, release, version=2, size=prior, **about))
     nothing = np.empty((0, sweeps // thin, len(latent_model.names) + 1))
     done = saved.load() or dict(theta=nothing, rates=np.empty((0, 4)))
-    theta, rates = [done["theta"]], list(done["rates"])
     how = (sweeps, warmup, thin, moves)
     children = rng.spawn(len(sizes))
     tasks = [(release, latent_model, size, k, *how, child) for k, child in zip(sizes, children)]
-    with call.bar(len(sizes), "records that come and go", "groups", len(rates)) as bar:
-        for new, rate in in_order(call.executor, _group, iter(tasks[len(rates) :])):
-            theta.append(new)
-            rates.append(rate)
-            saved.save(theta=np.concatenate(theta), rates=np.array(rates))
-            bar.update(1)
+    theta, rates = _groups(tasks, done, saved, call)
     mean = np.average(rates, axis=0, weights=sizes).tolist()
     about |= dict(zip(("acceptance", "moved", "leaped", "jumped"), mean))
     names = (*latent_model.names, "n")
-    return chains_posterior(np.concatenate(theta), names, "data augmentation, unknown n", about)
+    return chains_posterior(theta, names, "data augmentation, unknown n", about)
 
 # %% ../../nbs/analyst/36_unknown_n.ipynb #un-check
 def _check_size(size) -> None:

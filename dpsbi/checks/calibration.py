@@ -190,6 +190,17 @@ def _plot_histogram(calibration, alarm, ax):
     ax.spines[["top", "right"]].set_visible(False)
     return ax.figure
 
+# %% ../../nbs/checks/51_calibration.ipynb #790e7cc0-a
+def _warn_if_few(ess, draws):
+    "Of posteriors that are worth too little for ranks among so many draws."
+    if np.median(ess) < 5 * draws:
+        warnings.warn(
+            f"the posteriors are worth {np.median(ess):.0f} draws (median), less than five times "
+            f"the {draws} that truths are ranked among; if weighted, or of a Markov chain, that "
+            "alone bends the ranks: ask for fewer",
+            stacklevel=3,
+        )
+
 # %% ../../nbs/checks/51_calibration.ipynb #790e7cc0
 def sbc(
     method: Callable,
@@ -251,13 +262,7 @@ def sbc(
             rows.append(row)
             bar.update(1)
     ranks, truths, ess = (np.stack(column) for column in zip(*rows))
-    if np.median(ess) < 5 * draws:
-        warnings.warn(
-            f"the posteriors are worth {np.median(ess):.0f} draws (median), less than five times "
-            f"the {draws} that truths are ranked among; if weighted, or of a Markov chain, that "
-            "alone bends the ranks: ask for fewer",
-            stacklevel=2,
-        )
+    _warn_if_few(ess, draws)
     names = model.prior.names
     if quantity is not None:
         names = tuple(f"quantity[{j}]" for j in range(ranks.shape[1]))

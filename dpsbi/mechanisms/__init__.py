@@ -5,18 +5,20 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8
+# %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8-a
 from .codebook import Codebook
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
-from .joint import Independent, coded, join, observed, with_codes
+from .independent import Independent
+from .joint import coded, join, observed, with_codes
 from .mechanism import Example, Mechanism, kinds
 from .published import Published
 from .randomised import BinomialResponse, RandomisedResponse
 from .release import Release, release
 from .smooth import SmoothGaussian, SmoothLaplace
 
+# %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8
 __all__ = [
     "BinomialResponse",
     "Codebook",

@@ -15,7 +15,7 @@ from typing import Any
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
-from .joint import Independent
+from .independent import Independent
 from .mechanism import Mechanism, sensitivity_in
 from .published import STEPS, Published
 from ..privacy import Query, positive, whole_number

@@ -17,7 +17,8 @@ import numpy as np
 
 from .agency_tables import values_of
 from .agency_words import mechanism_of, needed, only_known, words_of
-from .joint import Independent, check_possible
+from .independent import Independent
+from .joint import check_possible
 from .release import READERS, Release
 from dpsbi.privacy import (
     NEIGHBOURS,

@@ -165,7 +165,13 @@ def _numbers(s_dp) -> np.ndarray:
     given = np.ma.asarray(s_dp) if np.ma.isMaskedArray(s_dp) else np.asarray(s_dp)
     if given.dtype in (np.float32, np.float16):
         given = np.ma.array(given.astype(str), mask=np.ma.getmask(given))
-    return np.ma.filled(np.ma.array(given, float, copy=True, ndmin=1), np.nan)
+    try:
+        return np.ma.filled(np.ma.array(given, float, copy=True, ndmin=1), np.nan)
+    except ValueError as error:
+        raise ValueError(
+            f"s_dp must hold numbers, NaN where a value was not published ({error}); a column "
+            "with words in it is read by pandas.to_numeric(column, errors='coerce')"
+        ) from error
 
 
 def _suppresses(mechanism: Any) -> bool:
