@@ -143,6 +143,40 @@ def _check_utilities(asked: Questions, model: Model) -> None:
                 f"the utility {name!r} must give one number of a Posterior: {error}"
             ) from error
 
+# %% ../../nbs/planning/05_design.ipynb #ds-answered
+def _asked_once(designs: list[Design]) -> tuple[list, list[str], list[int]]:
+    "The queries, each once; the first candidate that asks each; and the query of each design."
+    queries: list = []
+    names: list[str] = []
+    for design in designs:
+        if design.query not in queries:
+            queries.append(design.query)
+            names.append(design.name)
+    return queries, names, [queries.index(design.query) for design in designs]
+
+
+def _answered(every: Wanted, candidates, delta, rng, journal: Journal, call: Call) -> list:
+    "By weights, where they hold, and otherwise by what is sharper: rows for each design."
+    pool, effort = every.pool, every.effort
+    last = effort.network == "never" and not effort.nearby
+    least = 0.0 if last else effort.least
+    tasks = [
+        (design, pool.values[k], pool, s_dp, every.model, every.asked, least)
+        for design, k, s_dp in zip(every.designs, every.place, every.made)
+    ]
+    found = _kept(by_weights, tasks, journal, call, ("weighing", "designs"))
+    thin = [k for k, rows in enumerate(found) if rows[0]["ess"] < least]
+    which = list(range(len(found))) if effort.network == "always" else thin
+    if which:
+        picked = (
+            tuple(each[k] for k in which) for each in (every.designs, every.place, every.made)
+        )
+        wanted = Wanted(*picked, pool, every.model, every.asked, effort)
+        sharper = _sharper(wanted, candidates, delta, rng.spawn(1)[0], journal, call)
+        for k, rows in zip(which, sharper):
+            found[k] = rows
+    return found
+
 # %% ../../nbs/planning/05_design.ipynb #ds-warn
 def _warn_of_nan(found: list, asked: Questions) -> None:
     "Says which utilities were NaN for some release, and where."
@@ -230,31 +264,14 @@ def plan(
     )
     journal = Journal(call.saved(about))
     simulating, *releasing = rng.spawn(1 + len(designs))
-    firsts: dict = {}  # the candidates that ask each query first
-    for design in designs:
-        firsts.setdefault(design.query, design.name)
-    queries, place = list(firsts), [list(firsts).index(design.query) for design in designs]
-    names = tuple(firsts.values())
+    queries, names, place = _asked_once(designs)
     pool = pool_of(model, queries, effort, truth, simulating, call, journal, given, names)
     made = [
         design.mechanism.sample(pool.seen[k], child)
         for design, k, child in zip(designs, place, releasing)
     ]
-    last = effort.network == "never" and not effort.nearby
-    least = 0.0 if last else effort.least
-    tasks = [
-        (design, pool.values[k], pool, s_dp, model, questions, least)
-        for design, k, s_dp in zip(designs, place, made)
-    ]
-    found = _kept(by_weights, tasks, journal, call, ("weighing", "designs"))
-    thin = [k for k, rows in enumerate(found) if rows[0]["ess"] < least]
-    which = list(range(len(designs))) if effort.network == "always" else thin
-    if which:
-        picked = (tuple(each[k] for k in which) for each in (designs, place, made))
-        wanted = Wanted(*picked, pool, model, questions, effort)
-        sharper = _sharper(wanted, candidates, delta, rng.spawn(1)[0], journal, call)
-        for k, rows in zip(which, sharper):
-            found[k] = rows
+    every = Wanted(tuple(designs), tuple(place), tuple(made), pool, model, questions, effort)
+    found = _answered(every, candidates, delta, rng, journal, call)
     _warn_of_nan(found, questions)
     about = dict(simulations=effort.simulations, releases=effort.releases, at=dict(at or {}))
     return Plan(tuple(row for rows in found for row in rows), about)
