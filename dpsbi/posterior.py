@@ -46,6 +46,8 @@ class Shown(Trusted):
         if self.approximate:
             return "an approximation"
         worth = f"{self.info['chains']} chains" if "chains" in self.info else f"ESS {self.ess:,.0f}"
+        if self.info.get("summed"):
+            worth += f", {self.info['summed']} counts summed out"
         return worth + {True: ", exact", False: ", not exact", None: ""}[self.exact]
 
     def plot(self, truth: Any = None, others: Any = (), **style: Any) -> Any:

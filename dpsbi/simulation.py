@@ -73,8 +73,12 @@ def mechanism_log_prob(release: Release, s: np.ndarray) -> np.ndarray:
 
 # %% ../nbs/08_simulation.ipynb #14eadee8-4
 def released_width(release: Release) -> int:
-    "How many values a simulation has: those released, and the smooth sensitivity if there is one."
-    return release.s_dp.size + (release.query.smoothness is not None)
+    """How many values of a simulation the mechanism's density looks at.
+
+    Those released, the smooth sensitivity if there is one, and what else the mechanism asks for.
+    """
+    beside = getattr(release.mechanism, "beside", 0)
+    return release.s_dp.size + (release.query.smoothness is not None) + beside
 
 # %% ../nbs/08_simulation.ipynb #model-batches
 def in_batches(

@@ -80,6 +80,8 @@ TESTS = {
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
+    "analyst.marginal": "test_marginal.py",
+    "analyst.count_sums": "test_marginal.py",
     "analyst.local_lines": "test_input_smc.py::test_moves_by_local_lines_are_exact",
     "analyst.particle_clouds": "test_paths.py",
     "analyst.particle_filter": "test_paths.py",
@@ -97,6 +99,24 @@ def tests_of(module: str) -> str:
 
 
 MUTANTS = [
+    Mutant(
+        "analyst.marginal",
+        "    return not np.allclose(again, columns, rtol=1e-9, atol=1e-12)",
+        "    return False",
+        "draws of the posterior with their own counts are not looked at",
+    ),
+    Mutant(
+        "analyst.marginal",
+        "    return {j: last for j, last in alone.items() if known[last] == [j]}",
+        "    return alone",
+        "a count that is published twice is summed out twice",
+    ),
+    Mutant(
+        "analyst.count_sums",
+        "BEYOND = 36.0",
+        "BEYOND = 3.0",
+        "terms of a tenth of the largest are left out",
+    ),
     Mutant(
         "analyst.leaps",
         "gain = log_eta(s_new) - log_eta(people.s) + log_q",

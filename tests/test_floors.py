@@ -19,7 +19,7 @@ ROOMS = {
         weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
-        stepped inverses reader laws tape replayed rqmc distances.kernels
+        stepped inverses reader laws tape replayed watched rqmc distances.kernels
         distances.distance distances.sums distances.features distances.sorted_sums
         distances.bandwidth distances.sensitivity distances.routes distances.rounding
         distances.mmd distances.clipped distances.stated distances.summaries distances""",
@@ -35,7 +35,8 @@ ROOMS = {
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss
         owner.selection owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.mixtures analyst.many_proposals analyst.proposals
-        analyst.importance analyst.searches analyst.fresh_draws analyst.thrift analyst.consensus
+        analyst.count_sums analyst.marginal analyst.importance analyst.searches
+        analyst.fresh_draws analyst.thrift analyst.consensus
         analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
         analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
         analyst.populations analyst.smc_abc analyst.record_steps analyst.da_mcmc
@@ -53,7 +54,8 @@ ROOMS = {
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
-        analyst.frugal analyst.infer analyst.count_laws analyst.count_trees
+        analyst.frugal analyst.summed analyst.infer analyst.count_laws
+        analyst.count_trees
         analyst.one_count analyst.noisy_counts analyst.noisy_trees analyst.compare
         analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band

@@ -34,10 +34,15 @@ def _batch(model, release, by_row, theta, tape, rng):
     asked = partial(all_values, model, release)
     s, inputs = replayed(model, release.query, theta, tape, rng, width, by_row, asked)
     log_eta = np.where(good, 0.0, -np.inf)
-    if model.batch is None:
+    if not _together(model, release):
         log_eta += mechanism_log_prob(release, s[:, :width])
     how_many = np.full(len(s), s.shape[1])
     return np.column_stack([how_many, s, log_eta, inputs[:, tape.shape[1] :]])
+
+
+def _together(model: Model, release: Release) -> bool:
+    "Whether batches are weighed together: small ones, and where each call of the density is slow."
+    return model.batch is not None or hasattr(release.mechanism, "along")
 
 
 def _weighed(release: Release, parts: list[np.ndarray]) -> list[np.ndarray]:
@@ -150,7 +155,7 @@ class Task(Allowed):
         cut = [slice(a, a + k) for a, k in zip(starts, sizes)]
         tasks = ((*about, theta[rows], tape[rows], g) for rows, g in zip(cut, children))
         parts = list(in_order(self.executor, _batch, tasks))
-        if self.model.batch is not None:
+        if _together(self.model, self.release):
             parts = _weighed(self.release, parts)
         parts = _alike(parts)
         return level([row for part in parts for row in part], rng)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ROUNDS', 'FIRST', 'USEFUL', 'MOST_REFINED', 'DEAR', 'LOOKED', 'WORTH', 'MOVED_FROM', 'KEPT', 'APPROXIMATE',
-           'CHECK_IT', 'STEPS', 'ALONE_EACH', 'infer']
+           'CHECK_IT', 'STEPS', 'ALONE_EACH', 'NO_ENGINES', 'infer']
 
 # %% ../../nbs/analyst/49_infer.ipynb #2735e768
 import math
@@ -36,6 +36,8 @@ from .particle_filter import StateSpace
 from .proposals import NoWeight, warn_of_failures
 from .pseudo_marginal import FEWEST
 from .refine import refine
+from .summed import CHECK, SOUGHT, summed_out
+from ..kept import ASIDE
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width
 from ..posterior import Posterior
@@ -174,10 +176,14 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         hasattr(task.release.mechanism, "log_prob"),
     )
     found, reason, enough = None, "", False
-    if has_density:
+    summed = summed_out(task, _aside(rng)) if has_density else None
+    if summed is not None:
+        found, reason = summed
+        enough = not reason or found.ess >= USEFUL
+    elif has_density:
         found, reason = _weighed(task, weigh)
         enough = (found.info["fresh"] or found.info["thrifty"]) and _useful(found)
-    if reason and task.left >= FEWEST_MOVED:
+    if reason and summed is None and task.left >= FEWEST_MOVED:
         moved, why = _moved(task, rng.spawn(1)[0])
         better = moved is not None and moved.ess >= USEFUL and not (enough and why)
         found, reason, enough = (moved, why, True) if better else (found, reason, enough)
@@ -187,6 +193,14 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         if has_density:
             found, reason = _refined(task, found, weigh_again)
     return found, probed(task, found, probe) or reason
+
+# %% ../../nbs/analyst/49_infer.ipynb #6d7067af
+def _aside(rng: np.random.Generator) -> np.random.Generator:
+    "A generator that takes no number, and no child's place, from another."
+    seed = rng.bit_generator.seed_seq
+    return np.random.default_rng(
+        np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, ASIDE - 1))
+    )
 
 # %% ../../nbs/analyst/49_infer.ipynb #05be0e1a-p2
 def _weighed(task: Task, rng) -> tuple[Posterior, str]:
@@ -314,6 +328,9 @@ def _remedy(task: Task) -> str:
     return STEPS + ALONE_EACH if plain and several else ""
 
 # %% ../../nbs/analyst/49_infer.ipynb #3fd36304-p2
+NO_ENGINES = PROBE, SOUGHT, CHECK
+
+
 def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
     simulations = sum(line["simulations"] for line in task.history)
@@ -329,7 +346,7 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
             f"the result is worth {posterior.ess:.0f} draws, not {task.target:.0f}, "
             f"after {simulations:,} simulations; allow more"
         )
-    engines = [line["engine"] for line in task.history if line["engine"] != PROBE]
+    engines = [line["engine"] for line in task.history if line["engine"] not in NO_ENGINES]
     about = dict(
         failed=failed,
         method="infer",

@@ -1,0 +1,214 @@
+"""Counts that are drawn last are summed out, and nothing else is taken for one."""
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from dpsbi import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Independent,
+    Model,
+    Prior,
+    Published,
+    Query,
+    Release,
+    infer,
+)
+from dpsbi.analyst.importance import importance
+from dpsbi.analyst.marginal import concluded, marginal
+from dpsbi.privacy import identity
+
+PRIOR = Prior(rate=stats.gamma(4, scale=2))
+EXACT = Release([9.0, 7.0, 12.0, 8.0], Query(identity, 1.0, step=1), DiscreteLaplace(2.0))
+
+
+def found(function, release=EXACT, **settings):
+    "Values that are seen to be drawn last; empty where none is."
+    model = Model.from_function(function, PRIOR, **settings)
+    result, _ = marginal(release, model, np.random.default_rng(1))
+    return [] if result is None else sorted(result.remaining.lasts)
+
+
+def one_by_one(rate, rng):
+    return [rng.poisson(rate) for _ in range(4)]
+
+
+def behind_levels(rate, rng):
+    return rng.poisson(rate * rng.gamma(9, 1 / 9, 4)).tolist()
+
+
+def other_laws(rate, rng):
+    p = rate / (30 + rate)
+    return np.array([rng.binomial(30, p), rng.negative_binomial(3, 1 - p), rng.geometric(0.1), 9.0])
+
+
+def after_hidden_loop(rate, rng):
+    seen = sum(rng.poisson(rate) > 5 for _ in range(rng.poisson(3)))
+    return rng.poisson(rate + seen, 4)
+
+
+@pytest.mark.parametrize(
+    "function, values",
+    [
+        (one_by_one, [0, 1, 2, 3]),
+        (behind_levels, [0, 1, 2, 3]),
+        (other_laws, [0, 1, 2]),
+        (after_hidden_loop, [0, 1, 2, 3]),
+    ],
+)
+def test_last_draws_are_found(function, values):
+    assert found(function) == values
+
+
+def total_beside_parts(rate, rng):
+    parts = rng.poisson(rate, 3)
+    return [*parts, parts.sum()]
+
+
+def steers_another(rate, rng):
+    n = [rng.poisson(rate)]
+    for _ in range(3):
+        n.append(rng.poisson(n[-1] + 1.0))
+    return n
+
+
+def steers_one(rate, rng):
+    n = rng.poisson(rate)
+    return [n, rng.poisson(n + 1.0), rng.poisson(rate), rng.poisson(rate)]
+
+
+def steers_a_loop(rate, rng):
+    n = rng.poisson(rate)
+    return [n, sum(rng.random() < 0.5 for _ in range(n)), 0, 0]
+
+
+def published_twice(rate, rng):
+    return [rng.poisson(rate)] * 4
+
+
+def rounded(rate, rng):
+    return 3 * (rng.poisson(rate, 4) // 3)
+
+
+def at_least_one(rate, rng):
+    return np.maximum(rng.poisson(rate / 4, 4), 1)
+
+
+def until_positive(rate, rng):
+    n = [0] * 4
+    for j in range(4):
+        while n[j] == 0:
+            n[j] = rng.poisson(rate / 4)
+    return n
+
+
+def zero_inflated(rate, rng):
+    return [0 if rng.random() < 0.3 else rng.poisson(rate) for _ in range(4)]
+
+
+def support_of_another(rate, rng):
+    n = rng.poisson(3 * rate)
+    return [n, rng.binomial(n, 0.5), 0, 0]
+
+
+def own_generator(rate, rng):
+    return np.random.default_rng().poisson(rate, 4)
+
+
+def multinomial(rate, rng):
+    return rng.multinomial(40, [rate / 100, 0.2, 0.3, 0.5 - rate / 100])
+
+
+@pytest.mark.parametrize(
+    "function, values",
+    [
+        (total_beside_parts, []),
+        (steers_another, []),
+        (steers_one, [1, 2, 3]),
+        (steers_a_loop, []),
+        (published_twice, []),
+        (rounded, []),
+        (at_least_one, []),
+        (until_positive, []),
+        (zero_inflated, []),
+        (support_of_another, []),
+        (own_generator, []),
+        (multinomial, []),
+    ],
+)
+def test_nothing_else_is_taken_for_a_last_draw(function, values):
+    assert found(function, failures="nan") == values
+
+
+def test_a_draw_that_matters_only_in_the_posterior_is_noticed():
+    "A large count changes another value: no look at the prior sees it, and no value is off."
+
+    def sly(rate, rng):
+        n = rng.poisson(rate, 3)
+        return [*n, 7 if n[0] < 55 else 8]
+
+    release = Release([60.0, 7, 7, 7], EXACT.query, DiscreteLaplace(0.5))
+    model = Model.from_function(sly, PRIOR)
+    result, _ = marginal(release, model, np.random.default_rng(1))
+    assert result is not None
+    posterior = importance(
+        result.release, result.opened, rng=np.random.default_rng(2), rounds=4, simulations=200
+    )
+    _, why, made = concluded(result, result.closed(posterior), np.random.default_rng(3))
+    assert "depends on a count" in why and made > 0
+
+
+def by_hand(release, rates, pmf):
+    "Log likelihood of four independent counts, by adding up."
+    k = np.arange(200.0)
+    from dpsbi.mechanisms.parts import parts_of
+
+    parts = parts_of(release.mechanism, release.s_dp)
+    each = [pmf(k, rates[:, None]) @ np.exp(parts.log_prob(j, k[:, None])) for j in range(4)]
+    return np.log(each).sum(axis=0)
+
+
+def noisy(kind):
+    "Four values, published in several ways."
+    rough = Published(DiscreteGaussian(3.0), clamp=(0, None), round_to=5, suppress_below=5)
+    mixed = Independent((DiscreteLaplace(1.0), rough, rough, DiscreteGaussian(4.0)))
+    s_dp = {"rough": [np.nan, 10.0, 5.0, 15.0], "mixed": [8.0, np.nan, 10.0, 3.0]}[kind]
+    return Release(s_dp, Query(identity, 1.0, step=1), rough if kind == "rough" else mixed)
+
+
+@pytest.mark.parametrize("kind", ["rough", "mixed"])
+def test_the_likelihood_is_the_sum(kind):
+    release, model = noisy(kind), Model.from_function(one_by_one, PRIOR)
+    result, _ = marginal(release, model, np.random.default_rng(1))
+    theta = np.array([[0.5], [3.0], [9.0], [40.0]])
+    s = result.model.simulate(theta, np.random.default_rng(2))
+    log_p = result.release.mechanism.log_prob(None, s[:, :4])
+    assert np.allclose(log_p, by_hand(release, theta[:, 0], stats.poisson.pmf), rtol=1e-9)
+
+
+def test_infer_sums_out_and_agrees_with_quadrature():
+    "Four standard errors in the mean and in the evidence: a false alarm in 8,000."
+    release, rates = noisy("rough"), np.linspace(0.05, 40, 4000)
+    model = Model.from_function(one_by_one, PRIOR)
+    found = infer(release, model, rng=np.random.default_rng(4), progress=False)
+    log_p = by_hand(release, rates, stats.poisson.pmf) + stats.gamma(4, scale=2).logpdf(rates)
+    p = np.exp(log_p - special.logsumexp(log_p))
+    log_z = special.logsumexp(log_p) + np.log(rates[1] - rates[0])
+    assert found.exact and found.info["summed"] == 4 and "summed out" in repr(found)
+    assert abs(found.mean()[0] - p @ rates) < 4 * found.mcse()[0]
+    assert abs(found.log_evidence - log_z) < 4 * found.log_evidence_error
+    behind = found.confidential
+    assert behind.dim == 4 and behind.mean()[0] < behind.mean()[3]
+
+
+def test_vectorised_and_by_row_are_one():
+    def together(theta, rng):
+        return rng.poisson(theta[:, :1] * rng.gamma(9, 1 / 9, (len(theta), 4)))
+
+    def sideways(theta, rng):  # rows are the last axis
+        return rng.poisson(theta[:, 0] * np.ones((4, 1))).T
+
+    for simulate, by_row in ((together, False), (sideways, True)):
+        result, _ = marginal(EXACT, Model(PRIOR, simulate), np.random.default_rng(1))
+        assert len(result.remaining.lasts) == 4 and result.remaining.by_row is by_row
