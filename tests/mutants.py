@@ -1151,17 +1151,31 @@ MUTANTS += [
         "the way back forgets the residual network's short cut",
     ),
     Mutant(
-        "planning.answers",
+        "planning.networks",
         "return np.stack([mean + off[there].mean(axis=0), ",
         "return np.stack([mean, ",
         "a network is believed although exact answers differ",
         "test_planning.py",
     ),
     Mutant(
-        "planning.answers",
+        "planning.networks",
         "np.hypot(error, np.hypot(beside, slack))",
         "error",
         "an error without what the network is off by",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.nearby",
+        "self.run = Rounds(prior, prior, defensive=0.1)",
+        "self.run = getattr(self, 'run', None) or Rounds(prior, prior, defensive=0.1)",
+        "draws that explored are weighed as if they had not",
+        "test_planning.py",
+    ),
+    Mutant(
+        "planning.table",
+        "curve[:, np.isfinite(curve[2])]",
+        "curve",
+        "a number that nobody answers for decides which ε is enough",
         "test_planning.py",
     ),
     Mutant(

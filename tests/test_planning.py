@@ -21,9 +21,10 @@ from dpsbi import (
 )
 from dpsbi.analyst.budgets import Contexts
 from dpsbi.checks.testing import agrees
-from dpsbi.planning.answers import by_network, corrected
 from dpsbi.planning.candidates import Design, Effort, Pool
 from dpsbi.planning.fresh import beside, obtain
+from dpsbi.planning.nearby import Wanted, by_nearby, look_near
+from dpsbi.planning.networks import by_network, corrected
 from dpsbi.planning.yields import Questions, spreads, weights_of
 from dpsbi.privacy import identity
 
@@ -100,7 +101,7 @@ def test_contexts_are_on_one_scale_at_every_budget():
         contexts.at(Release([50.0], query, Laplace.calibrate(query, 200.0)))
 
 
-QUICK = dict(effort=Effort(2000, releases=50, network="never"), progress=False)
+QUICK = dict(effort=Effort(2000, releases=50, network="never", nearby=0), progress=False)
 
 
 def quick(model, candidates, epsilons=EPSILONS, seed=1, **more):
@@ -219,12 +220,123 @@ def test_a_network_that_knows_nothing_is_set_right():
         log_prob=lambda theta, context: MODEL.prior.log_prob(theta),
     )
     made = noise.sample(pool.seen[0], rng)
-    about = Design("mean", 1.0, QUERY, noise), deaf, pool, made, MODEL, Questions()
-    (row,) = by_network(*about, rng, Effort(2000, releases=100))
+    design, effort = Design("mean", 1.0, QUERY, noise), Effort(2000, releases=100, further=2000)
+    wanted = Wanted((design,), (0,), (made,), pool, MODEL, Questions(), effort)
+    exact = np.array(look_near(wanted, np.arange(16), rng)["answers"])[:, 0]
+    about = design, deaf, pool, made, MODEL, Questions(), rng, effort
+    (row,) = by_network(*about, exact)
     assert row["checked"] == 16
     agrees(row["sd"], exact_sd()[1], row["sd_error"])
-    (row,) = by_network(*about, rng, Effort(2000, releases=100, checked=0))
-    assert row["sd"] > 0.9 and np.isnan(row["sd_error"])
+    exact[:5] = np.nan  # more than a quarter: what is left is no fair sample
+    for known in (exact, None):
+        (row,) = by_network(*about, known)
+        assert row["sd"] > 0.9 and np.isnan(row["sd_error"])
+
+
+SHARP = Query(identity, sensitivity=1 / 2500, norm="l2", dim=1)
+SURE = Model(MODEL.prior, lambda theta, rng: rng.normal(theta, 0.02))
+THIN = dict(effort=Effort(1000, releases=16, further=3000, network="never"), delta=DELTA)
+
+
+def sharp_sd(epsilon):
+    scale = Gaussian.calibrate(SHARP, epsilon, DELTA).scale
+    return (1 + 1 / (0.02**2 + scale**2)) ** -0.5
+
+
+def test_simulations_near_the_truths_serve_designs_at_every_epsilon():
+    twice = Query(lambda x: np.repeat(x, 2, axis=1), 1 / 2500, norm="l2", dim=2)
+    candidates = {"once": (SHARP, Gaussian), "twice": (twice, Gaussian)}
+    found = quick(SURE, candidates, epsilons=(0.1, 0.5), **THIN)
+    assert set(found.table.engine) == {"nearby"} and (found.table.checked == 16).all()
+    for name, twin in (("once", 1.0), ("twice", 2**0.5)):  # two values halve the noise's variance
+        epsilon, sd, error = found.curve(name, "mean")
+        scales = np.array([Gaussian.calibrate(SHARP, e, DELTA).scale for e in epsilon]) / twin
+        agrees(sd, (1 + 1 / (0.02**2 + scales**2)) ** -0.5, error)
+        _, gain, error = found.curve(name, "mean", "information")
+        agrees(gain, 0.5 * np.log(1 + 1 / (0.02**2 + scales**2)), error + 0.02)
+
+
+def test_simulations_near_the_truths_are_few_and_shared():
+    made = []
+
+    def counted(theta, rng):
+        made.append(len(theta))
+        return rng.normal(theta, 0.02)
+
+    designs = {name: (SHARP, Gaussian) for name in "abc"}
+    quick(Model(MODEL.prior, counted), designs, epsilons=(0.1, 0.2, 0.3, 0.4), **THIN)
+    assert sum(made) <= 2 + 1000 + 16 * 3000
+
+
+def test_a_fixed_truth_and_a_release_that_was_made_have_simulations_near_them():
+    at = quick(SURE, {"mean": (SHARP, Gaussian)}, epsilons=(0.3,), at={"mean": 0.5}, **THIN)
+    agrees(at.table.sd, sharp_sd(0.3), at.table.sd_error)
+    first = Release([0.4], SHARP, Gaussian.calibrate(SHARP, 0.01, DELTA))
+    told = Effort(4000, releases=16, further=2000)
+    more = THIN | dict(given=first, effort=told)
+    after = quick(SURE, {"mean": (SHARP, Gaussian)}, epsilons=(1.0,), **more)
+    precision = first.mechanism.scale**-2 + Gaussian.calibrate(SHARP, 1.0, DELTA).scale ** -2
+    agrees(after.table.sd, (1 + 1 / (0.02**2 + 1 / precision)) ** -0.5, after.table.sd_error)
+    assert list(after.table.engine) == ["nearby"]
+
+
+def test_a_release_that_nothing_explains_counts_for_nothing():
+    rng, noise = np.random.default_rng(6), Laplace(0.1)
+    pool = a_pool(rng, releases=20)
+    design, effort = Design("mean", 1.0, QUERY, noise), Effort(2000, releases=20)
+    wanted = Wanted((design,), (0,), (pool.seen[0],), pool, MODEL, Questions(), effort)
+    answers, ess = np.ones((20, 4)), np.full(20, 100.0)
+    answers[0], ess[0] = np.nan, 0.0
+    (row,) = by_nearby(design, answers, ess, wanted)
+    assert row["sd"] == 1 and row["sd_error"] == 0 and row["checked"] == 19
+    (row,) = by_nearby(design, answers, np.where(np.arange(20) < 6, 49.0, 50.0), wanted)
+    assert row["checked"] == 14 and np.isnan(row["sd_error"])  # 15 are three in four
+
+
+def test_what_nobody_knows_decides_no_least_epsilon():
+    rows = []
+    for epsilon, sd, error in ((0.1, 0.5, 0.01), (1.0, 0.2, 0.01), (10.0, 0.01, np.nan)):
+        row = dict(design="mean", epsilon=epsilon, parameter="rate", sd=sd, sd_error=error)
+        rows.append(row | dict(engine="nearby"))
+    least = Plan(tuple(rows)).epsilon_for(sd=0.1).loc["mean"]
+    assert np.isnan(least.epsilon) and least.above == 1.0
+    assert Plan(tuple(rows)).epsilon_for(sd=0.3).loc["mean"].above == 0.1
+    nothing = Plan(tuple(row | dict(sd_error=np.nan) for row in rows))
+    assert nothing.epsilon_for(sd=0.3).loc["mean"].isna().all()
+
+
+def test_one_candidate_at_one_epsilon():
+    found = quick(MODEL, {"mean": (QUERY, Gaussian)}, epsilons=(1.0,), delta=DELTA)
+    agrees(found.table.sd, exact_sd()[1], found.table.sd_error)
+    assert found.epsilon_for(sd=0.5).epsilon["mean"] == 1.0
+    assert found.epsilon_for(sd=0.01).above["mean"] == 1.0
+    assert len(found.best(1.0)) == 1
+    assert found.plot() is not None
+
+
+def test_epsilons_may_come_in_any_order_and_twice():
+    work = MODEL, {"mean": (QUERY, Laplace)}
+    assert quick(*work, epsilons=(1.0, 0.1, 1.0)).rows == quick(*work, epsilons=(0.1, 1.0)).rows
+
+
+def test_a_utility_that_is_nan_is_said_to_be():
+    asked = Questions(utilities={"log skew": lambda p: np.log(p.mean()[0])})
+    with pytest.warns(UserWarning, match="'log skew' is NaN"), np.errstate(invalid="ignore"):
+        found = quick(MODEL, {"mean": (QUERY, Laplace)}, questions=asked)
+    assert found.table["log skew"].isna().all() and found.table.sd.notna().all()
+    assert found.epsilon_for(**{"log skew": 1.0}).loc["mean"].isna().all()
+    vector = Questions(utilities={"sds": lambda p: np.ones(2)})
+    with pytest.raises(TypeError, match="'sds' must give one number"):
+        quick(MODEL, {"mean": (QUERY, Laplace)}, questions=vector)
+
+
+def test_the_candidate_that_fails_is_named():
+    broken = Query(lambda x: x[:, [5]], sensitivity=1, dim=1)
+    with pytest.raises(ValueError, match="query of 'broken' fails.*IndexError"):
+        quick(MODEL, {"mean": (QUERY, Laplace), "broken": (broken, Laplace)})
+    empty = Query(lambda x: np.full((len(x), 1), np.nan), sensitivity=1, dim=1)
+    with pytest.raises(ValueError, match="the query of 'empty' is not"):
+        quick(MODEL, {"mean": (QUERY, Laplace), "empty": (empty, Laplace)})
 
 
 def test_a_correction_carries_its_own_error():
@@ -281,3 +393,25 @@ def test_a_killed_plan_goes_on_to_the_same_rows(tmp_path):
 
     resumed = quick(Model(MODEL.prior, spent), work, **kept)
     assert resumed.rows == quick(MODEL, work).rows
+
+
+def test_a_plan_that_is_killed_near_the_truths_goes_on_from_there(tmp_path):
+    work = {"mean": (SHARP, Gaussian)}
+    given = THIN | dict(epsilons=(0.3,))
+    made = [0, np.inf]  # simulations; after so many it is killed
+
+    def simulate(theta, rng):
+        made[0] += len(theta)
+        if made[0] > made[1]:
+            raise KeyboardInterrupt
+        return rng.normal(theta, 0.02)
+
+    counted, kept = Model(MODEL.prior, simulate), given | dict(checkpoint=tmp_path / "plan.npz")
+    whole, needed = quick(counted, work, **given), made[0]
+    made[:] = 0, 0.7 * needed
+    with pytest.raises(KeyboardInterrupt):
+        quick(counted, work, **kept)
+    made[:] = 0, np.inf
+    resumed = quick(counted, work, **kept)
+    assert made[0] < 0.7 * needed
+    assert str(resumed.rows) == str(whole.rows)  # NaN is not NaN

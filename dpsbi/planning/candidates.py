@@ -6,13 +6,14 @@
 __all__ = ['Design', 'make_design', 'designs_of', 'protects_alike', 'Effort', 'Pool', 'pool_of']
 
 # %% ../../nbs/planning/03_candidates.ipynb #cd-import
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..analyst.proposals import draws_worth
+from ..datasets import parted, simulated
 from ..mechanisms import Mechanism, Release
 from ..mechanisms.joint import SideBySide
 from ..model import Model
@@ -123,16 +124,19 @@ class Effort:
     releases : int
         That might be, for each design and ε.
     least : float
-        The effective sample size that a posterior must rest on; nineteen releases in twenty must
-        have it, or a network is asked. The exact answers that a network is held against must have
-        it too: intervals from fifteen draws come out a tenth too short or more.
+        The effective sample size that a posterior must rest on. Nineteen releases in twenty must
+        have it by the pool's weights, or simulations are made near some truths; three in four of
+        these must have it, or a network is asked. Intervals from fifteen draws come out a tenth
+        too short or more.
+    nearby : int
+        Releases near whose truths simulations are made, where the pool's weights fail. 0: none,
+        and a network's errors are NaN, since nobody knows them.
+    further : int
+        Most simulations near each of these truths, for all designs and ε together.
     network : str
         "where needed", "never" (weights are used whatever they are worth), or "always".
     draws : int
         Of a network, for each release.
-    checked : int
-        Releases for which a network is held against exact weights, at up to 16,000 further
-        simulations each; 0: none, and a network's errors are NaN, since nobody knows them.
 
     Raises
     ------
@@ -143,15 +147,17 @@ class Effort:
     simulations: int = 10_000
     releases: int = 200
     least: float = 50.0
+    nearby: int = 64
+    further: int = 8000
     network: str = "where needed"
     draws: int = 400
-    checked: int = 16
 
     def __post_init__(self):
         whole_number("simulations", self.simulations, 1000)
         whole_number("releases", self.releases, 2, most=self.simulations)
         whole_number("draws", self.draws, 50)
-        whole_number("checked", self.checked, 0, most=self.releases)
+        whole_number("nearby", self.nearby, 0)
+        whole_number("further", self.further, 500)
         if self.network not in ("where needed", "never", "always"):
             raise ValueError(
                 f"network must be 'where needed', 'never' or 'always', not {self.network!r}"
@@ -175,6 +181,8 @@ class Pool(NamedTuple):
         Which simulation each truth is, where they are of the pool.
     before : array (N,) or None
         What a release that was made already says of each simulation: its log density.
+    given : Release or None
+        That release.
     """
 
     theta: np.ndarray
@@ -183,6 +191,7 @@ class Pool(NamedTuple):
     seen: list[np.ndarray]
     own: np.ndarray | None
     before: np.ndarray | None = None
+    given: Release | None = None
 
     @property
     def worth(self) -> float:
@@ -201,6 +210,7 @@ def pool_of(
     call: Call,
     journal: Journal,
     given: Release | None = None,
+    names: Sequence[str] = (),
 ) -> Pool:
     """Simulate; from the prior, and at a fixed truth (d,), if one is given.
 
@@ -212,10 +222,10 @@ def pool_of(
     rng : the same gives the same pool
     call, journal : executor and progress; where simulations are kept
     given : of the same records, made already; truths are drawn as it tells
+    names : of the queries' candidates, for what is to be said of one that fails
     """
     asked = queries + ([] if given is None else [given.query])
-    one = model.simulate(model.prior.sample(2, np.random.default_rng(0)), np.random.default_rng(0))
-    ends = np.cumsum([query(one).shape[1] for query in asked])
+    ends = np.cumsum(_widths(model, asked, names))
     together = Query(SideBySide(tuple(asked)), 1.0, dim=int(ends[-1]))
 
     def simulated(theta):
@@ -228,22 +238,50 @@ def pool_of(
     values = np.split(s, ends[:-1], axis=1)
     before = None if given is None else mechanism_log_prob(given, values.pop())
     if truth is None:
-        own = _truths(s, before, effort, rng)
-        return Pool(theta, values, theta[own], [each[own] for each in values], own, before)
+        own = _truths(s, before, effort, rng, lambda: _at_fault(model, queries, names))
+        return Pool(theta, values, theta[own], [each[own] for each in values], own, before, given)
     seen = simulated(np.tile(truth, (effort.releases, 1)))
     if not np.isfinite(seen).all():
         raise ValueError("the simulator fails at the truth that was given: no release can be made")
     seen = np.split(seen, ends[:-1], axis=1)
     return Pool(theta, values, np.tile(truth, (effort.releases, 1)), seen, None)
 
+# %% ../../nbs/planning/03_candidates.ipynb #cd-trial
+def _trial(model: Model, n: int) -> np.ndarray:
+    "Some simulated data sets, to try queries out."
+    rng = np.random.default_rng(0)
+    return parted(model, simulated(model, model.prior.sample(n, rng), rng))[0]
+
+
+def _widths(model: Model, asked: list[Query], names: Sequence[str]) -> list[int]:
+    "How many values each query has; ValueError, with its candidate's name, for one that fails."
+    one, widths = _trial(model, 2), []
+    for k, query in enumerate(asked):
+        try:
+            widths.append(query(one).shape[1])
+        except Exception as error:
+            of = repr(names[k]) if k < len(names) else "the release that is given"
+            raise ValueError(
+                f"the query of {of} fails on simulated data sets of shape {one.shape}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    return widths
+
+
+def _at_fault(model: Model, queries: list[Query], names: Sequence[str]) -> str:
+    "Of which candidates the query is not finite, where that is known."
+    some = _trial(model, 100)
+    wrong = [name for name, query in zip(names, queries) if not np.isfinite(query(some)).all()]
+    return f" (the query of {', '.join(map(repr, wrong))} is not)" if wrong else ""
+
 # %% ../../nbs/planning/03_candidates.ipynb #cd-truths
-def _truths(s: np.ndarray, before, effort: Effort, rng: np.random.Generator) -> np.ndarray:
+def _truths(s: np.ndarray, before, effort: Effort, rng, at_fault: Callable) -> np.ndarray:
     "Which simulations (R,) make the releases that might be; ValueError where too few can."
     finite = np.flatnonzero(np.isfinite(s).all(axis=1))
     if len(finite) < effort.releases:
         raise ValueError(
-            f"{len(s) - len(finite):,} of {len(s):,} simulations were not finite, which leaves too "
-            "few to plan with; mend the simulator or the prior"
+            f"{len(s) - len(finite):,} of {len(s):,} simulations were not finite{at_fault()}, "
+            "which leaves too few to plan with; mend the simulator, the query or the prior"
         )
     if before is None:
         return finite[: effort.releases]

@@ -20,7 +20,7 @@ from ..privacy import write_atomically
 # %% ../../nbs/planning/01_table.ipynb #tb-cross
 def crossing(
     epsilons: np.ndarray, values: np.ndarray, errors: np.ndarray, target: float, falls: bool
-) -> tuple[float, float]:
+) -> tuple[float, float, float]:
     """The least ε from which a yield stays at its target or better, and its standard error.
 
     Parameters
@@ -34,24 +34,28 @@ def crossing(
 
     Returns
     -------
-    float, float
-        NaN, NaN where the last ε does not suffice; the first ε and NaN where that does already.
+    float, float, float
+        The third is the last ε that does not suffice. NaN, NaN and that where it is the last of
+        all; the first ε, NaN and NaN where the first suffices; NaN throughout for no ε.
     """
+    if len(epsilons) == 0:
+        return math.nan, math.nan, math.nan
     x = np.log(epsilons)
     y, e, t = values, errors, target
     if falls:
         y, e, t = -np.log(values), errors / values, -math.log(target)
     missed = np.flatnonzero(y < t)
     if missed.size == 0:
-        return float(epsilons[0]), math.nan
+        return float(epsilons[0]), math.nan, math.nan
     k = missed[-1]
+    above = float(epsilons[k])
     if k == len(y) - 1:
-        return math.nan, math.nan
+        return math.nan, math.nan, above
     slope = (y[k + 1] - y[k]) / (x[k + 1] - x[k])
     at = x[k] + (t - y[k]) / slope
     share = (at - x[k]) / (x[k + 1] - x[k])
     error = math.hypot((1 - share) * e[k], share * e[k + 1]) / slope
-    return math.exp(at), math.exp(at) * error
+    return math.exp(at), math.exp(at) * error, above
 
 # %% ../../nbs/planning/01_table.ipynb #tb-plan-b1
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,7 +136,8 @@ class Asked(Read):
         -------
         pandas.DataFrame
             A row for each design, the least ε first. NaN where no ε of the plan suffices; without
-            an error where the least ε of the plan does already.
+            an error where the least ε of the plan does already. Column `above`: the largest ε of
+            the plan that is known not to suffice. Only ε count whose yield has a known error.
         """
         import pandas
 
@@ -142,11 +147,10 @@ class Asked(Read):
         parameter, falls = self._known(parameter, what), YIELDS.get(what, True)
         if falls and not wanted > 0:
             raise ValueError(f"the target for {what} must be above 0, not {wanted}")
-        found = {
-            design: crossing(*self.curve(design, parameter, what), wanted, falls)
-            for design in self.designs
-        }
-        table = pandas.DataFrame(found, index=["epsilon", "error"]).T
+        curves = {design: self.curve(design, parameter, what) for design in self.designs}
+        known = {design: curve[:, np.isfinite(curve[2])] for design, curve in curves.items()}
+        found = {design: crossing(*curve, wanted, falls) for design, curve in known.items()}
+        table = pandas.DataFrame(found, index=["epsilon", "error", "above"]).T
         return table.rename_axis("design").sort_values("epsilon", na_position="last")
 
     def best(self, epsilon: float, parameter: str | None = None, what: str = "sd") -> Any:
