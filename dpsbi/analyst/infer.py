@@ -176,8 +176,8 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         hasattr(task.release.mechanism, "log_prob"),
     )
     found, reason, enough = None, "", False
-    # a look at the draws cannot be resumed from a file
-    sought = has_density and task.checkpoint is None
+    # one value or two are easy as they are; and a look at draws cannot be resumed from a file
+    sought = has_density and task.release.s_dp.size > 2 and task.checkpoint is None
     summed = summed_out(task, _aside(rng)) if sought else None
     if summed is not None:
         found, reason = summed
