@@ -434,10 +434,7 @@ def sums_of_two(theta, rng):
 
 @pytest.mark.parametrize(
     "simulate, engine",
-    [
-        (drawn_last, "importance, counts summed out"),
-        (sums_of_two, "moves of random inputs"),
-    ],
+    [(drawn_last, "importance, counts summed out"), (sums_of_two, "moves of random inputs")],
 )
 def test_infer_solves_ten_counts_where_weights_cost_five_hundred_simulations_a_draw(
     simulate, engine
