@@ -80,6 +80,7 @@ TESTS = {
     "simulation": "test_functions.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
+    "analyst.last_draws": "test_marginal.py",
     "analyst.marginal": "test_marginal.py",
     "analyst.count_sums": "test_marginal.py",
     "analyst.local_lines": "test_input_smc.py::test_moves_by_local_lines_are_exact",
@@ -106,7 +107,7 @@ MUTANTS = [
         "draws of the posterior with their own counts are not looked at",
     ),
     Mutant(
-        "analyst.marginal",
+        "analyst.last_draws",
         "    return {j: last for j, last in alone.items() if known[last] == [j]}",
         "    return alone",
         "a count that is published twice is summed out twice",

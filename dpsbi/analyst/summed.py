@@ -13,7 +13,8 @@ import numpy as np
 from .attempts import Task
 from .consensus import LEAST, consensus, doubts
 from .input_smc import FEWEST, input_smc
-from .marginal import CHECKED, Marginal, NotLast, concluded, marginal
+from .last_draws import NotLast
+from .marginal import CHECKED, Marginal, concluded, marginal
 from .proposals import NoWeight
 from ..posterior import Posterior
 from ..weights import BELIEVED
