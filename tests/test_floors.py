@@ -35,8 +35,8 @@ ROOMS = {
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss
         owner.selection owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.mixtures analyst.many_proposals analyst.proposals
-        analyst.count_sums analyst.last_draws analyst.remaining analyst.marginal
-        analyst.importance analyst.searches
+        analyst.laws analyst.profiles analyst.count_sums analyst.last_draws
+        analyst.remaining analyst.marginal analyst.importance analyst.searches
         analyst.fresh_draws analyst.thrift analyst.consensus
         analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
         analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
