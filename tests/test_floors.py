@@ -19,7 +19,7 @@ ROOMS = {
         weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
-        stepped inverses reader laws tape replayed watched rqmc distances.kernels
+        particles stepped inverses reader laws tape replayed watched rqmc distances.kernels
         distances.distance distances.sums distances.features distances.sorted_sums
         distances.bandwidth distances.sensitivity distances.routes distances.rounding
         distances.mmd distances.clipped distances.stated distances.summaries distances""",
