@@ -320,7 +320,10 @@ LISTED = re.compile(r"([-*+]|\d+\.|>) ")
 END = re.compile(r"(?<=[.!?])[)*_”]*\s+(?=[“*_(A-Z0-9])")
 SHORT_FORMS = re.compile(r"\b(al|cf|e\.g|Eq|eq|Fig|i\.e|no|vs)\.")
 LENGTHY, MOST_LENGTHY = 28, 0.04  # words of a long sentence; the share that may be long
-ENDLESS, MOST_ENDLESS = 40, 10  # and how many there are beyond this; both to be lowered, never raised
+ENDLESS, MOST_ENDLESS = (
+    40,
+    10,
+)  # and how many there are beyond this; both to be lowered, never raised
 
 
 def sentences(markdown):
@@ -339,7 +342,9 @@ def length(sentence):
 
 
 def test_sentences_are_counted_as_one_would():
-    text = "# A title\n> One line.\n\nTwo of $x = 1$. And [a link](of/six.ipynb) (Mu et al. 2020).\n"
+    text = (
+        "# A title\n> One line.\n\nTwo of $x = 1$. And [a link](of/six.ipynb) (Mu et al. 2020).\n"
+    )
     text += "- an item\n- a `b c d` item; its end\n\n| a | table |\n\n```\nno words\n```"
     assert [length(s) for s in sentences(text) if length(s)] == [2, 3, 7, 2, 5]
 
