@@ -212,3 +212,39 @@ def test_vectorised_and_by_row_are_one():
     for simulate, by_row in ((together, False), (sideways, True)):
         result, _ = marginal(EXACT, Model(PRIOR, simulate), np.random.default_rng(1))
         assert len(result.remaining.lasts) == 4 and result.remaining.by_row is by_row
+
+
+class Dying:
+    "Counts behind levels of their own; a simulator that dies at a call, and counts."
+
+    def __init__(self, last=10**9):
+        self.last, self.calls, self.rows = last, 0, 0
+
+    def __call__(self, theta, rng):
+        self.calls, self.rows = self.calls + 1, self.rows + len(theta)
+        if self.calls > self.last:
+            raise KeyboardInterrupt
+        return rng.poisson(theta[:, :1] * rng.gamma(9, 1 / 9, (len(theta), 4)))
+
+
+def test_a_checkpoint_changes_no_draw_and_a_killed_run_resumes_to_the_same(tmp_path):
+    def run(simulate, **kw):
+        options = dict(rng=np.random.default_rng(1), max_simulations=1000, progress=False)
+        return infer(EXACT, Model(PRIOR, simulate), **options | kw)
+
+    def same(a, b):
+        parts = ((a.theta, b.theta), (a.confidential.theta, b.confidential.theta))
+        return all(np.array_equal(one, other) for one, other in parts)
+
+    alone = Dying()
+    whole = run(alone)
+    look, *_, probe = (line["simulations"] for line in whole.info["history"])
+    assert whole.info["summed"] == 4
+    # killed in the engine, or at the very end; the look is made again
+    for last, most in ((alone.calls - 40, alone.rows - 1), (alone.calls - 1, look + probe)):
+        path = tmp_path / str(last)
+        with pytest.raises(KeyboardInterrupt):
+            run(Dying(last), checkpoint=path)
+        resumed = Dying()
+        assert same(run(resumed, checkpoint=path), whole)
+        assert resumed.rows <= most

@@ -176,8 +176,7 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         hasattr(task.release.mechanism, "log_prob"),
     )
     found, reason, enough = None, "", False
-    # one value or two are easy as they are; and a look at draws cannot be resumed from a file
-    sought = has_density and task.release.s_dp.size > 2 and task.checkpoint is None
+    sought = has_density and task.release.s_dp.size > 2  # one value or two are easy as they are
     summed = summed_out(task, _aside(rng)) if sought else None
     if summed is not None:
         found, reason = summed
