@@ -15,8 +15,10 @@ from dpsbi import (
     Release,
     infer,
 )
+from dpsbi.analyst.count_sums import Seen, log_sums
 from dpsbi.analyst.importance import importance
 from dpsbi.analyst.marginal import concluded, marginal
+from dpsbi.mechanisms.parts import parts_of
 from dpsbi.privacy import identity
 
 PRIOR = Prior(rate=stats.gamma(4, scale=2))
@@ -162,8 +164,6 @@ def test_a_draw_that_matters_only_in_the_posterior_is_noticed():
 def by_hand(release, rates, pmf):
     "Log likelihood of four independent counts, by adding up."
     k = np.arange(200.0)
-    from dpsbi.mechanisms.parts import parts_of
-
     parts = parts_of(release.mechanism, release.s_dp)
     each = [pmf(k, rates[:, None]) @ np.exp(parts.log_prob(j, k[:, None])) for j in range(4)]
     return np.log(each).sum(axis=0)
@@ -185,6 +185,17 @@ def test_the_likelihood_is_the_sum(kind):
     s = result.model.simulate(theta, np.random.default_rng(2))
     log_p = result.release.mechanism.log_prob(None, s[:, :4])
     assert np.allclose(log_p, by_hand(release, theta[:, 0], stats.poisson.pmf), rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [DiscreteLaplace(2.0), DiscreteGaussian(3.0)])
+def test_absurd_means_have_a_sum_too(noise):
+    "As a wide prior has them: the sum falls on, and no rounding makes it larger than it can be."
+    mean = 10.0 ** np.arange(2, 90, 4)
+    laws = dict(poisson=(mean,), binomial=(2 * mean, np.full(22, 0.5)), geometric=(1 / mean,))
+    seen = Seen(parts_of(noise, np.array([20.0])), [0])
+    for law, given in laws.items():
+        found = log_sums(law, given, seen, np.zeros(22, int))
+        assert (found < 0).all() and (np.diff(found) < 0).all(), law
 
 
 def test_infer_sums_out_and_agrees_with_quadrature():

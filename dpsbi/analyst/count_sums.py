@@ -340,7 +340,8 @@ class Seen(SeenPart2):
     def _beyond(self, k, u):
         "log η (n,) outside the tables."
         found = _parabola(self, k, u)
-        exact = ~self.whole[u] | ~np.isfinite(found)
+        far = np.abs(k - self.centre[u]) > AROUND[-1]  # there no parabola was drawn
+        exact = ~self.whole[u] | ~np.isfinite(found) | far
         for each in np.unique(u[exact]):
             mine = exact & (u == each)
             found[mine] = self.profiles[each].asked(k[mine])
@@ -427,7 +428,8 @@ def _height(law, given, seen, u, tails):
     tried = np.stack([tails.mean, top, tails.mean + share * (top - tails.mean)])
     tried = np.clip(np.rint(tried), np.ceil(tails.low), np.floor(tails.high))
     with np.errstate(all="ignore"):
-        found = law.log_pmf(tried, *given) + seen.at(tried, np.tile(u, (3, 1)))
+        log_pmf = np.minimum(law.log_pmf(tried, *given), 0.0)  # rounded, where counts are huge
+        found = log_pmf + seen.at(tried, np.tile(u, (3, 1)))
     return np.where(np.isnan(found), -np.inf, found).max(axis=0)
 
 # %% ../../nbs/analyst/31_count_sums.ipynb #5bcfffc7

@@ -332,6 +332,12 @@ def _remedy(task: Task) -> str:
 NO_ENGINES = PROBE, SOUGHT, CHECK
 
 
+def _beside_draws(task: Task) -> tuple[int, int]:
+    "How many simulations beside draws of the result failed, and how many were made there."
+    last = task.history[-1]
+    return (last["failed"], last["simulations"]) if last.get("beside") else (0, 0)
+
+
 def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
     simulations = sum(line["simulations"] for line in task.history)
@@ -341,7 +347,7 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     if reason:
         more = (CHECK_IT if approximate else "") + remedy
         warn(f"the result is not exact: {reason}, after {simulations:,} simulations.{more}")
-    warn_of_failures(failed, simulations)
+    warn_of_failures(failed, simulations, *_beside_draws(task))
     if not posterior.approximate and posterior.ess < task.target:
         warn(
             f"the result is worth {posterior.ess:.0f} draws, not {task.target:.0f}, "
