@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 from scipy import stats
 
-from .count_sums import Seen, counts_behind
+from .count_sums import counts_behind
 from .last_draws import LEAST, Last, Looked, NotLast, free_draws
+from .profiles import Seen
 from .remaining import Remaining, Summed, back
 from ..behind import handed_over
 from ..checkpoint import Checkpoint, Journal
