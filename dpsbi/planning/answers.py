@@ -49,7 +49,7 @@ def chance_error(share: np.ndarray, count: int) -> np.ndarray:
     share = (count * np.clip(share, 0, 1) + 1) / (count + 2)
     return np.sqrt(share * (1 - share) / count)
 
-
+# %% ../../nbs/planning/04_answers.ipynb #ds-rows-of
 def rows_of(
     design: Design, asked: Questions, names, found: np.ndarray, count: int, more: dict
 ) -> list[dict]:

@@ -90,7 +90,7 @@ def _different(epsilons: Sequence[float]) -> list[float]:
     before = [0.0, *upwards]
     return [e for e, last in zip(upwards, before) if e > last * (1 + 1e-9)]
 
-
+# %% ../../nbs/planning/03_candidates.ipynb #cd-one-design-p1
 def _design(name: str, candidate: Any, epsilon: float, delta: float) -> Design | None:
     "One candidate at one ε, checked."
     said = f"{name!r} at ε = {epsilon:g}"

@@ -29,7 +29,7 @@ def _epsilon_axis(ax, epsilons: list[float]) -> None:
         ax.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         ax.minorticks_off()
 
-
+# %% ../../nbs/planning/02_curves.ipynb #cv-unknown
 def _unknown(ax, epsilon, value, colour) -> None:
     "Question marks where nothing is known, at the height of what was known last."
     for k in np.flatnonzero(np.isnan(value)):
