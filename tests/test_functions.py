@@ -183,10 +183,8 @@ def cut(level, rng):
 
 def seen_by_infer(function, **kw):
     "A posterior, and what was said of failures."
-    model, rng = (
-        dpsbi.Model.from_function(function, LEVEL, failures="nan"),
-        np.random.default_rng(1),
-    )
+    model = dpsbi.Model.from_function(function, LEVEL, failures="nan", batch=512)
+    rng = np.random.default_rng(1)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = dpsbi.infer(COUNT, model, rng=rng, progress=False, **kw)

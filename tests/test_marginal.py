@@ -15,9 +15,10 @@ from dpsbi import (
     Release,
     infer,
 )
-from dpsbi.analyst.count_sums import Seen, log_sums
+from dpsbi.analyst.count_sums import log_sums
 from dpsbi.analyst.importance import importance
 from dpsbi.analyst.marginal import concluded, marginal
+from dpsbi.analyst.profiles import Seen
 from dpsbi.mechanisms.parts import parts_of
 from dpsbi.privacy import identity
 
