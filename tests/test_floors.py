@@ -19,7 +19,7 @@ ROOMS = {
         weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
-        stepped inverses reader laws tape replayed watched rqmc distances.kernels
+        particles stepped inverses reader laws tape replayed watched rqmc distances.kernels
         distances.distance distances.sums distances.features distances.sorted_sums
         distances.bandwidth distances.sensitivity distances.routes distances.rounding
         distances.mmd distances.clipped distances.stated distances.summaries distances""",
@@ -35,8 +35,8 @@ ROOMS = {
     2: """owner.noise owner.comparison owner.price owner.svt owner.svt_loss
         owner.selection owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.mixtures analyst.many_proposals analyst.proposals
-        analyst.count_sums analyst.last_draws analyst.remaining analyst.marginal
-        analyst.importance analyst.searches
+        analyst.laws analyst.profiles analyst.count_sums analyst.last_draws
+        analyst.remaining analyst.marginal analyst.importance analyst.searches
         analyst.fresh_draws analyst.thrift analyst.consensus
         analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
         analyst.information analyst.mcem analyst.kernel_proposal analyst.levels

@@ -63,6 +63,17 @@ def notebook(path: Path, *sources: str) -> Path:
     return path
 
 
+DRAWN = "import matplotlib.pyplot as plt\nplt.figure().subplots().set_xlabel({!r})"
+
+
+@pytest.mark.parametrize("label, drawn", [("$x^2$", True), ("$x^{2$", False)])
+def test_a_figure_that_cannot_be_drawn_fails_its_notebook(tmp_path, label, drawn):
+    path = notebook(tmp_path / "page.ipynb", "1", DRAWN.format(label), "2")
+    item = Item("page", partial(run_fast.fast_notebook, path, False))
+    [(_, passed, _, said)] = pooled([item], 1)
+    assert passed == drawn and ("ParseSyntaxException" in said) != drawn
+
+
 SOURCES = (
     "import time\na = 1",
     "#| slow\nb = a + 1",

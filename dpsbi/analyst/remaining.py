@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .count_sums import LAWS, Seen, log_sums
+from .count_sums import log_sums
 from .last_draws import NotLast, equals_draws, gathered
+from .laws import LAWS
+from .profiles import Seen
 from ..mechanisms import Release
 from ..mechanisms.mechanism import Around
 from ..mechanisms.parts import Parts, parts_of
