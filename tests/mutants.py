@@ -78,6 +78,7 @@ TESTS = {
     "model": "test_functions.py",
     "query_values": "test_functions.py",
     "simulation": "test_functions.py",
+    "particles": "test_stepped.py",
     "stepped": "test_stepped.py",
     "analyst.independence": "test_independent.py",
     "analyst.last_draws": "test_marginal.py",
@@ -817,7 +818,7 @@ MUTANTS += [
         "a query makes a number of a call that failed",
     ),
     Mutant(
-        "stepped",
+        "particles",
         "if id(state) in seen and not _is_plain(state):",
         "if False:",
         "survivors that are one object move each other",
