@@ -167,9 +167,11 @@ def _called(function: Callable, row: dict, random: dict, failures: str) -> np.nd
     except Exception as error:
         if failures == "nan":
             return None
+        name = getattr(function, "__name__", "function")
         raise RuntimeError(
             f"{spelled(function, row)} raised {type(error).__name__}: {error}; "
-            "if such a call is a simulation that failed, say failures='nan'"
+            "if such a call cannot have led to the release, give it no weight: "
+            f"Model.from_function({name}, prior, failures='nan')"
         ) from error
     if value is None and failures == "nan":
         return None

@@ -174,6 +174,7 @@ class Model(Described):
 # %% ../nbs/09_model.ipynb #c67ed0c9
 from .received import check_complete, check_release  # noqa: F401
 from dpsbi.simulation import (  # noqa: F401
+    called_twice,
     ignores_rng,
     mechanism_log_prob,
     private_batch,

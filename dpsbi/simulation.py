@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TOGETHER', 'simulate_query', 'mechanism_log_prob', 'released_width', 'in_batches', 'weighed_batches', 'simulate',
-           'ignores_rng', 'private_batch']
+           'called_twice', 'ignores_rng', 'private_batch']
 
 # %% ../nbs/08_simulation.ipynb #8cfbbe4a
 from collections.abc import Callable, Iterator
@@ -200,13 +200,13 @@ def _released_values(model, release, theta, rng):
     return query_values(model, release.query, theta, rng, released_width(release))
 
 # %% ../nbs/08_simulation.ipynb #1c6327b7
-def ignores_rng(
+def called_twice(
     release: Release, model: Simulator, theta: np.ndarray, rng: np.random.Generator
-) -> bool:
-    """Whether two generators give the same values of the query, and not all one number.
+) -> np.ndarray:
+    """Values (2, n, r) of the query by two generators at the same theta (n, d); NaN for failures.
 
-    Two calls of the simulator, 2 n simulations; none, and False, for a model that says it is
-    deterministic.
+    Two calls of the simulator, 2 n simulations; one call, and (1, n, r), for a model that says it
+    is deterministic.
 
     Parameters
     ----------
@@ -219,11 +219,22 @@ def ignores_rng(
     rng : numpy.random.Generator
         Two children of it are given to the simulator.
     """
-    if model.deterministic:
-        return False
-    first, second = (query_values(model, release.query, theta, child) for child in rng.spawn(2))
-    finite = first[~np.isnan(first)]
-    return finite.size > 0 and np.ptp(finite) > 0 and np.array_equal(first, second, equal_nan=True)
+    children = rng.spawn(1 if model.deterministic else 2)
+    width = released_width(release)
+    return np.stack([query_values(model, release.query, theta, g, width) for g in children])
+
+
+def ignores_rng(values: np.ndarray) -> bool:
+    """Whether two generators gave the same values, and not all one number.
+
+    Parameters
+    ----------
+    values : array (2, n, r)
+        As `called_twice` returns them; False for (1, n, r).
+    """
+    finite = values[0][~np.isnan(values[0])]
+    varied = finite.size > 0 and np.ptp(finite) > 0
+    return len(values) == 2 and varied and np.array_equal(*values, equal_nan=True)
 
 # %% ../nbs/08_simulation.ipynb #170c8ab2
 def private_batch(

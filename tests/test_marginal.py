@@ -15,8 +15,11 @@ from dpsbi import (
     Release,
     infer,
 )
+from dpsbi.analyst.count_sums import log_sums
 from dpsbi.analyst.importance import importance
 from dpsbi.analyst.marginal import concluded, marginal
+from dpsbi.analyst.profiles import Seen
+from dpsbi.mechanisms.parts import parts_of
 from dpsbi.privacy import identity
 
 PRIOR = Prior(rate=stats.gamma(4, scale=2))
@@ -162,8 +165,6 @@ def test_a_draw_that_matters_only_in_the_posterior_is_noticed():
 def by_hand(release, rates, pmf):
     "Log likelihood of four independent counts, by adding up."
     k = np.arange(200.0)
-    from dpsbi.mechanisms.parts import parts_of
-
     parts = parts_of(release.mechanism, release.s_dp)
     each = [pmf(k, rates[:, None]) @ np.exp(parts.log_prob(j, k[:, None])) for j in range(4)]
     return np.log(each).sum(axis=0)
@@ -185,6 +186,17 @@ def test_the_likelihood_is_the_sum(kind):
     s = result.model.simulate(theta, np.random.default_rng(2))
     log_p = result.release.mechanism.log_prob(None, s[:, :4])
     assert np.allclose(log_p, by_hand(release, theta[:, 0], stats.poisson.pmf), rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [DiscreteLaplace(2.0), DiscreteGaussian(3.0)])
+def test_absurd_means_have_a_sum_too(noise):
+    "As a wide prior has them: the sum falls on, and no rounding makes it larger than it can be."
+    mean = 10.0 ** np.arange(2, 90, 4)
+    laws = dict(poisson=(mean,), binomial=(2 * mean, np.full(22, 0.5)), geometric=(1 / mean,))
+    seen = Seen(parts_of(noise, np.array([20.0])), [0])
+    for law, given in laws.items():
+        found = log_sums(law, given, seen, np.zeros(22, int))
+        assert (found < 0).all() and (np.diff(found) < 0).all(), law
 
 
 def test_infer_sums_out_and_agrees_with_quadrature():
@@ -212,3 +224,39 @@ def test_vectorised_and_by_row_are_one():
     for simulate, by_row in ((together, False), (sideways, True)):
         result, _ = marginal(EXACT, Model(PRIOR, simulate), np.random.default_rng(1))
         assert len(result.remaining.lasts) == 4 and result.remaining.by_row is by_row
+
+
+class Dying:
+    "Counts behind levels of their own; a simulator that dies at a call, and counts."
+
+    def __init__(self, last=10**9):
+        self.last, self.calls, self.rows = last, 0, 0
+
+    def __call__(self, theta, rng):
+        self.calls, self.rows = self.calls + 1, self.rows + len(theta)
+        if self.calls > self.last:
+            raise KeyboardInterrupt
+        return rng.poisson(theta[:, :1] * rng.gamma(9, 1 / 9, (len(theta), 4)))
+
+
+def test_a_checkpoint_changes_no_draw_and_a_killed_run_resumes_to_the_same(tmp_path):
+    def run(simulate, **kw):
+        options = dict(rng=np.random.default_rng(1), max_simulations=1000, progress=False)
+        return infer(EXACT, Model(PRIOR, simulate), **options | kw)
+
+    def same(a, b):
+        parts = ((a.theta, b.theta), (a.confidential.theta, b.confidential.theta))
+        return all(np.array_equal(one, other) for one, other in parts)
+
+    alone = Dying()
+    whole = run(alone)
+    look, *_, probe = (line["simulations"] for line in whole.info["history"])
+    assert whole.info["summed"] == 4
+    # killed in the engine, or at the very end; the look is made again
+    for last, most in ((alone.calls - 40, alone.rows - 1), (alone.calls - 1, look + probe)):
+        path = tmp_path / str(last)
+        with pytest.raises(KeyboardInterrupt):
+            run(Dying(last), checkpoint=path)
+        resumed = Dying()
+        assert same(run(resumed, checkpoint=path), whole)
+        assert resumed.rows <= most

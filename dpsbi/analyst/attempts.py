@@ -23,7 +23,7 @@ from .proposals import NoWeight
 from .pseudo_marginal import FEWEST, pseudo_marginal
 from .refine import pool
 from ..mechanisms import Release
-from ..model import ignores_rng
+from ..model import called_twice, ignores_rng
 from ..posterior import MIXED, Posterior
 
 # %% ../../nbs/analyst/49_attempts.ipynb #48b12685
@@ -73,13 +73,25 @@ IGNORES_RNG = (
 PROBE = "probe of the simulator"
 
 
+def _beside(task: Task, found: Posterior, rng) -> np.ndarray:
+    "Parameters (PROBED, d) beside draws of the result."
+    theta = rng.permutation(found.resample(3 * PROBED, rng).theta)
+    z, one, other = np.split(task.model.prior.to_unconstrained(theta), 3)
+    return task.model.prior.from_unconstrained(z + (one - other) / np.sqrt(z.shape[1]))
+
+
 def probed(task: Task, found: Posterior, rng) -> str:
     "What is wrong with a simulator that does not use its generator; empty where it does."
-    simulations = 0 if task.model.deterministic else 2 * PROBED
-    line = dict(engine=PROBE, simulations=simulations, ess=math.nan, pareto_k=math.nan, failed=0)
+    fails = any(line["failed"] for line in task.history)
+    line = dict(engine=PROBE, simulations=0, ess=math.nan, pareto_k=math.nan, failed=0)
     task.history.append(line)
-    theta = found.resample(PROBED, rng).theta
-    return IGNORES_RNG if ignores_rng(task.release, task.model, theta, rng) else ""
+    if task.model.deterministic and not fails:
+        return ""
+    theta = _beside(task, found, rng) if fails else found.resample(PROBED, rng).theta
+    values = called_twice(task.release, task.model, theta, rng)
+    failed = np.isnan(values).any(axis=2)
+    line |= dict(simulations=failed.size, failed=int(failed.sum()), beside=fails)
+    return IGNORES_RNG if ignores_rng(values) else ""
 
 # %% ../../nbs/analyst/49_attempts.ipynb #94448e8e
 def augmented(task: Task, rng) -> tuple[Posterior, str]:

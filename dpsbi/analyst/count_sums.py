@@ -83,7 +83,8 @@ def _height(law: Law, given: tuple, seen: Seen, u: np.ndarray, tails: Tails) -> 
     tried = np.stack([tails.mean, top, tails.mean + share * (top - tails.mean)])
     tried = np.clip(np.rint(tried), np.ceil(tails.low), np.floor(tails.high))
     with np.errstate(all="ignore"):
-        found = law.log_pmf(tried, *given) + seen.at(tried, np.tile(u, (3, 1)))
+        log_pmf = np.minimum(law.log_pmf(tried, *given), 0.0)  # rounded, where counts are huge
+        found = log_pmf + seen.at(tried, np.tile(u, (3, 1)))
     return np.where(np.isnan(found), -np.inf, found).max(axis=0)
 
 # %% ../../nbs/analyst/31_count_sums.ipynb #5bcfffc7

@@ -176,8 +176,7 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         hasattr(task.release.mechanism, "log_prob"),
     )
     found, reason, enough = None, "", False
-    # one value or two are easy as they are; and a look at draws cannot be resumed from a file
-    sought = has_density and task.release.s_dp.size > 2 and task.checkpoint is None
+    sought = has_density and task.release.s_dp.size > 2  # one value or two are easy as they are
     summed = summed_out(task, _aside(rng)) if sought else None
     if summed is not None:
         found, reason = summed
@@ -333,6 +332,12 @@ def _remedy(task: Task) -> str:
 NO_ENGINES = PROBE, SOUGHT, CHECK
 
 
+def _beside_draws(task: Task) -> tuple[int, int]:
+    "How many simulations beside draws of the result failed, and how many were made there."
+    last = task.history[-1]
+    return (last["failed"], last["simulations"]) if last.get("beside") else (0, 0)
+
+
 def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
     simulations = sum(line["simulations"] for line in task.history)
@@ -342,7 +347,7 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     if reason:
         more = (CHECK_IT if approximate else "") + remedy
         warn(f"the result is not exact: {reason}, after {simulations:,} simulations.{more}")
-    warn_of_failures(failed, simulations)
+    warn_of_failures(failed, simulations, *_beside_draws(task))
     if not posterior.approximate and posterior.ess < task.target:
         warn(
             f"the result is worth {posterior.ess:.0f} draws, not {task.target:.0f}, "

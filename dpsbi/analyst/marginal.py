@@ -18,6 +18,7 @@ from .last_draws import LEAST, Last, Looked, NotLast, free_draws
 from .profiles import Seen
 from .remaining import Remaining, Summed, back
 from ..behind import handed_over
+from ..checkpoint import Checkpoint, Journal
 from ..kept import Thinned
 from ..mechanisms import Release
 from ..mechanisms.parts import Parts, parts_of
@@ -194,7 +195,11 @@ def _checked(remaining, theta, columns, values, rng) -> str:
 
 # %% ../../nbs/analyst/31_marginal.ipynb #4a923a70
 def concluded(
-    marginal: Marginal, posterior: Posterior, rng: np.random.Generator, most: int = CHECKED
+    marginal: Marginal,
+    posterior: Posterior,
+    rng: np.random.Generator,
+    most: int = CHECKED,
+    journal: Journal | None = None,
 ) -> tuple[Posterior, str, int]:
     """The posterior with confidential values, why it is not to be believed, and simulations made.
 
@@ -208,7 +213,10 @@ def concluded(
         Draws the confidential values, and which draws are checked.
     most : int
         Draws to be checked, at most.
+    journal : Journal, optional
+        Where a run that may be killed keeps what the check found.
     """
+    once = journal or Journal(Checkpoint(None, {}))
     if posterior.values is None or most < 1:
         bare = replace(posterior, values=None, info=posterior.info | marginal.told)
         return bare, "its draws were not simulated once more", 0
@@ -219,7 +227,7 @@ def concluded(
     values[fine] = marginal.behind(kept.values[fine], draw)
     which = np.unique(pick.choice(len(kept), min(most, len(kept)), p=kept.weights))
     about = marginal.remaining, kept.theta[which], kept.values[which], values[which]
-    reason = _checked(*about, run)
+    reason = str(once(lambda: np.array(_checked(*about, run))))
     if isinstance(posterior.values, Thinned):
         values = replace(posterior.values, s=values)
     was = marginal.remaining

@@ -206,7 +206,8 @@ class Seen:
 def _beyond(seen: Seen, k: np.ndarray, u: np.ndarray) -> np.ndarray:
     "log η (n,) outside the tables: by parabolas where the tables hold all that counts."
     found = parabola(seen.levels, k, u)
-    exact = ~seen.whole[u] | ~np.isfinite(found)
+    far = np.abs(k - seen.levels.centre[u]) > AROUND[-1]  # there no parabola was drawn
+    exact = ~seen.whole[u] | ~np.isfinite(found) | far
     for each in np.unique(u[exact]):
         mine = exact & (u == each)
         found[mine] = seen.profiles[each].asked(k[mine])

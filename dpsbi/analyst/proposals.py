@@ -272,10 +272,24 @@ def no_weight(release: Release, n: int) -> NoWeight:
     )
 
 # %% ../../nbs/analyst/31_proposals.ipynb #warn-failures
-def warn_of_failures(failed: int, made: int) -> None:
-    "Says so where more than one in a hundred simulations were of no use."
-    if failed > 0.01 * made:
+def _message(beside: int, tried: int) -> str:
+    "What simulations beside draws of the result tell of failures."
+    if beside:
+        return (
+            f"; beside draws of the posterior {beside} of {tried} were not finite: "
+            "where that is the code's fault, and not the model's, the posterior is wrong"
+        )
+    none = f"; beside draws of the posterior none of {tried} failed: it does not feel them"
+    return none if tried else ""
+
+
+def warn_of_failures(failed: int, made: int, beside: int = 0, tried: int = 0) -> None:
+    """Says so where more than one in a hundred simulations were of no use.
+
+    Or where some of those `tried` beside draws of the result were not finite.
+    """
+    if beside or failed > 0.01 * made:
         warn(
             f"{failed:,} of {made:,} simulations were not finite, or could not have been released "
-            "at all; they have weight zero"
+            f"at all; they have weight zero{_message(beside, tried)}"
         )

@@ -16,7 +16,9 @@ from .input_smc import FEWEST, input_smc
 from .last_draws import NotLast
 from .marginal import CHECKED, Marginal, concluded, marginal
 from .proposals import NoWeight
+from ..checkpoint import Checkpoint, Journal, about_run
 from ..posterior import Posterior
+from ..prior import about_prior
 from ..weights import BELIEVED
 
 # %% ../../nbs/analyst/49_summed.ipynb #0328d757
@@ -32,16 +34,28 @@ def _line(task: Task, engine: str, simulations: int, error: str = "") -> None:
     task.history.append(line | (dict(error=error) if error else {}))
 
 
-def _stands(task: Task, found: Marginal, rng) -> bool:
+def _contradicted(found: Marginal, n: int, rng) -> str:
+    "What a simulation at n draws of the prior says against last draws; empty where nothing."
+    try:
+        found.model.simulate(found.remaining.model.prior.sample(n, rng), rng)
+    except NotLast as contradiction:
+        return str(contradiction)
+    return ""
+
+
+def _stands(task: Task, found: Marginal, journal: Journal, rng) -> bool:
     "Whether last draws are last at some more draws of the prior."
     n = min(TRIAL, task.left // 50)
-    try:
-        found.model.simulate(task.model.prior.sample(n, rng), rng)
-        error = ""
-    except NotLast as contradiction:
-        error = str(contradiction)
+    error = str(journal(lambda: np.array(_contradicted(found, n, rng))))
     _line(task, SOUGHT, n, error)
     return not error
+
+# %% ../../nbs/analyst/49_summed.ipynb #2e8a4658
+def _journal(task: Task, found: Marginal, rng) -> Journal:
+    "What a run has found of last draws besides draws of the posterior."
+    about = about_prior(task.model.prior)
+    saved = about_run("counts summed out", rng, found.release, prior=about, limit=task.limit)
+    return Journal(Checkpoint(task.file("last"), saved))
 
 # %% ../../nbs/analyst/49_summed.ipynb #6695b212
 def _searched(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior | None, str]:
@@ -102,7 +116,10 @@ def summed_out(task: Task, rng: np.random.Generator) -> tuple[Posterior, str] | 
     look, trial, run, check = rng.spawn(4)
     found, made = marginal(task.release, task.model, look)
     _line(task, SOUGHT, made)
-    if found is None or not _stands(task, found, trial):
+    if found is None:
+        return None
+    journal = _journal(task, found, run)
+    if not _stands(task, found, journal, trial):
         return None
     before, checks = task.left, min(CHECKED, task.left // 10)
     limit = task.limit - before + int(SHARE * (before - checks))
@@ -115,6 +132,6 @@ def summed_out(task: Task, rng: np.random.Generator) -> tuple[Posterior, str] | 
         return None
     if posterior is None:
         return None
-    posterior, wrong, n = concluded(found, posterior, check, checks)
+    posterior, wrong, n = concluded(found, posterior, check, checks, journal)
     _line(task, CHECK, n, wrong)
     return None if wrong else (posterior, reason)
