@@ -4853,6 +4853,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                'dpsbi.weights.column_tails': ('weights.html#column_tails', 'dpsbi/weights.py'),
                                'dpsbi.weights.kish': ('weights.html#kish', 'dpsbi/weights.py'),
                                'dpsbi.weights.kurtosis': ('weights.html#kurtosis', 'dpsbi/weights.py'),
+                               'dpsbi.weights.log_sum': ('weights.html#log_sum', 'dpsbi/weights.py'),
                                'dpsbi.weights.most_kurtosis': ('weights.html#most_kurtosis', 'dpsbi/weights.py'),
                                'dpsbi.weights.normalise': ('weights.html#normalise', 'dpsbi/weights.py'),
                                'dpsbi.weights.systematic': ('weights.html#systematic', 'dpsbi/weights.py'),
