@@ -343,11 +343,15 @@ def to_rst(docstring: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+SIGNATURE = re.compile(r"\w+\(.*\)", re.S)  # with which NumPy's compiled functions begin
+
+
 def read_docstring(app, what, name, obj, options, lines):
     "Sphinx event autodoc-process-docstring."
     text = "\n".join(lines)
     if "\n>>> " in text or ".. [1]" in text:  # NumPy's, taken over with its name
-        text = text.strip("\n").partition("\n\n")[2].partition("\n\n")[0]
+        first, _, rest = text.strip("\n").partition("\n\n")
+        text = rest.partition("\n\n")[0] if SIGNATURE.fullmatch(first) else first
     lines[:] = [*to_rst(text).splitlines(), ""]
 
 

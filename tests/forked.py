@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVY = (
     "numpy scipy.stats scipy.optimize scipy.integrate pandas matplotlib.pyplot arviz"
     " sklearn.mixture numba torch nflows emcee opendp.prelude dp_accounting hypothesis mpmath"
-    " pytest nbdev.test"
+    " torch._dynamo pytest nbdev.test sqlite3 IPython.core.magics.execution"
+    " matplotlib_inline.backend_inline"
 )
 
 

@@ -387,6 +387,14 @@ def test_parameters_become_a_table():
     assert conf.entries("Posterior\n    Draws.\n    More.") == [("Posterior", "", "Draws. More.")]
 
 
+@pytest.mark.parametrize("signature", ("", "random(size=None,\n       out=None)\n\n"))
+def test_of_a_docstring_of_numpy_its_first_sentence_stays(signature):
+    text = "Floats in [0, 1).\n\nTo get others::\n\n  (b - a) * random()\n\n>>> 1\n1"
+    lines = (signature + text).splitlines()
+    conf.read_docstring(None, "method", "random", None, None, lines)
+    assert "".join(lines) == "Floats in [0, 1)."
+
+
 def test_public_names_have_their_page():
     page = conf.public_names()
     assert page.count(".. autofunction::") > 30 and page.count(".. autoclass::") > 20

@@ -139,7 +139,7 @@ OTHERS = {
     "smc_abc": lambda r, **k: dpsbi.smc_abc(r, MODEL, draws=200, **k),
     "pseudo_marginal": lambda r, **k: dpsbi.pseudo_marginal(r, MODEL, draws=300, **k),
     "infer": lambda r, **k: dpsbi.infer(r, MODEL, target_ess=300, **k),
-    "da_mcmc": lambda r, **k: dpsbi.da_mcmc(r, Records(), draws=640, warmup=60, **k),
+    "da_mcmc": lambda r, **k: dpsbi.da_mcmc(r, Records(), draws=640, warmup=30, **k),
 }
 
 

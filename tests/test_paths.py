@@ -100,9 +100,9 @@ CHAINS = dict(method="metropolis")
     [
         (Walk(), dict()),
         (Walk(), dict(particles=8, draws=800)),
-        (PLAIN, dict(particles=20, draws=300)),
-        (Walk(), CHAINS | dict(draws=1600, walk=Steps(8, 60))),
-        (Walk(), CHAINS | dict(draws=600, particles=10, walk=Steps(4, 40, blocks=2))),
+        (PLAIN, dict(particles=20, draws=200)),
+        (Walk(), CHAINS | dict(draws=800, walk=Steps(8, 60))),
+        (Walk(), CHAINS | dict(draws=400, particles=10, walk=Steps(4, 40, blocks=2))),
         pytest.param(Walk(), CHAINS | dict(draws=4000), marks=pytest.mark.slow),
         pytest.param(
             Walk(),
@@ -146,7 +146,7 @@ def test_a_hidden_state_of_two_kinds_by_forward_and_backward_sums():
     smooth = np.array([f * b / (f @ b) for f, b in zip(forward[1:], back[1:])]) @ level
     following = forward[-1] / forward[-1].sum() @ turn @ level
     release = dpsbi.Release(y, dpsbi.Query(identity, 1, norm="l2", dim=4), dpsbi.Gaussian(1.5))
-    found = run(model, release, draws=300, particles=30)
+    found = run(model, release, draws=200, particles=30)
     ahead = found.forecast(model, 1, rng=np.random.default_rng(3))
     agrees(found.confidential.mean(), smooth, found.confidential.mcse(), verbose=False)
     agrees(ahead.mean()[0], following, ahead.mcse()[0], verbose=False)
@@ -242,7 +242,7 @@ def test_replicates_begin_anew():
     agrees(series.mean(), 0.0, series.mcse(), verbose=False)  # whatever was released
 
 
-@pytest.mark.parametrize("method, draws", [("importance", 2000), ("metropolis", 6000)])
+@pytest.mark.parametrize("method, draws", [("importance", 2000), ("metropolis", 3000)])
 def test_the_true_count_behind_a_noisy_one(method, draws):
     release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
     how = dict(draws=draws, method=method, particles=4, walk=Steps(8, 100))

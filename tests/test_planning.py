@@ -22,7 +22,7 @@ from dpsbi import (
 from dpsbi.analyst.budgets import Contexts
 from dpsbi.checks.testing import agrees
 from dpsbi.planning.candidates import Design, Effort, Pool
-from dpsbi.planning.fresh import beside, obtain
+from dpsbi.planning.fresh import beside, completed, obtain
 from dpsbi.planning.nearby import Wanted, by_nearby, look_near
 from dpsbi.planning.networks import by_network, corrected
 from dpsbi.planning.yields import Questions, spreads, weights_of
@@ -159,7 +159,8 @@ def test_simulations_that_fail_have_no_weight():
         x[rng.random(len(x)) < 0.2] = np.nan
         return x
 
-    found = quick(Model(MODEL.prior, simulate), {"mean": (QUERY, Gaussian)}, delta=DELTA)
+    with pytest.warns(UserWarning, match="were not finite"):
+        found = quick(Model(MODEL.prior, simulate), {"mean": (QUERY, Gaussian)}, delta=DELTA)
     _, sd, error = found.curve("mean", "mean")
     agrees(sd, exact_sd(), error)
     gone = Model(MODEL.prior, lambda theta, rng: np.full((len(theta), 1), np.nan))
@@ -305,6 +306,27 @@ def test_what_nobody_knows_decides_no_least_epsilon():
     assert nothing.epsilon_for(sd=0.3).loc["mean"].isna().all()
 
 
+def test_what_nobody_knows_is_shown_nowhere():
+    effort = Effort(1000, releases=16, nearby=8, further=500, network="never")
+    how = dict(epsilons=(0.1, 30.0), effort=effort, delta=DELTA)
+    with pytest.warns(UserWarning, match="no error is known for 1 of 2 .*'mean' at ε = 30"):
+        found = quick(SURE, {"mean": (SHARP, Gaussian)}, **how)
+    for values in (found.table.sd, found.table.width, found.curve("mean", "mean")[1]):
+        assert np.isfinite(values[0]) and np.isnan(values[1])
+    assert np.isfinite(found.rough.sd).all() and found.best(30.0).sd.isna().all()
+    line = found.plot().axes[0].lines
+    assert [each.get_marker() for each in line].count("$?$") == 1
+    fresh = [dict(row, sd=0.02, sd_error=1e-4, engine="fresh") for row in found.rows]
+    whole = completed(found, Plan(tuple(fresh)))
+    assert list(whole.table.engine) == ["nearby", "fresh"] and whole.table.sd.notna().all()
+
+
+def test_the_best_is_known():
+    row = dict(design="mean", epsilon=1.0, parameter="rate", sd=0.5, sd_error=0.1, engine="weights")
+    wild = dict(row, design="wild", sd=0.1, sd_error=np.nan, engine="network")
+    assert list(Plan((wild, row)).best(1.0).index) == ["mean", "wild"]
+
+
 def test_one_candidate_at_one_epsilon():
     found = quick(MODEL, {"mean": (QUERY, Gaussian)}, epsilons=(1.0,), delta=DELTA)
     agrees(found.table.sd, exact_sd()[1], found.table.sd_error)
@@ -317,6 +339,11 @@ def test_one_candidate_at_one_epsilon():
 def test_epsilons_may_come_in_any_order_and_twice():
     work = MODEL, {"mean": (QUERY, Laplace)}
     assert quick(*work, epsilons=(1.0, 0.1, 1.0)).rows == quick(*work, epsilons=(0.1, 1.0)).rows
+    assert len(quick(*work, epsilons=(0.3, 0.1 + 0.2)).rows) == 1  # the same, but for rounding
+    with pytest.raises(TypeError, match="epsilons must be a sequence"):
+        quick(*work, epsilons=1.0)
+    with pytest.raises(TypeError, match="candidates must be a dict"):
+        quick(MODEL, [(QUERY, Laplace)])
 
 
 def test_a_utility_that_is_nan_is_said_to_be():
@@ -325,6 +352,12 @@ def test_a_utility_that_is_nan_is_said_to_be():
         found = quick(MODEL, {"mean": (QUERY, Laplace)}, questions=asked)
     assert found.table["log skew"].isna().all() and found.table.sd.notna().all()
     assert found.epsilon_for(**{"log skew": 1.0}).loc["mean"].isna().all()
+    endless = Questions(utilities={"odds": lambda p: np.inf})
+    with pytest.warns(UserWarning, match="'odds' is NaN"):
+        assert quick(MODEL, {"mean": (QUERY, Laplace)}, questions=endless).table.odds.isna().all()
+    for taken in ("sd", "design", "odds_error"):
+        with pytest.raises(ValueError, match="a column"):
+            Questions(utilities={taken: lambda p: 1.0})
     vector = Questions(utilities={"sds": lambda p: np.ones(2)})
     with pytest.raises(TypeError, match="'sds' must give one number"):
         quick(MODEL, {"mean": (QUERY, Laplace)}, questions=vector)
@@ -334,6 +367,9 @@ def test_the_candidate_that_fails_is_named():
     broken = Query(lambda x: x[:, [5]], sensitivity=1, dim=1)
     with pytest.raises(ValueError, match="query of 'broken' fails.*IndexError"):
         quick(MODEL, {"mean": (QUERY, Laplace), "broken": (broken, Laplace)})
+    half = Query(lambda x: np.where(x < 0, np.nan, x), sensitivity=1, dim=1)
+    with pytest.warns(UserWarning, match=r"not finite \(the query of 'half' is not\)"):
+        quick(MODEL, {"half": (half, Laplace)}, epsilons=(1.0,))
     empty = Query(lambda x: np.full((len(x), 1), np.nan), sensitivity=1, dim=1)
     with pytest.raises(ValueError, match="the query of 'empty' is not"):
         quick(MODEL, {"mean": (QUERY, Laplace), "empty": (empty, Laplace)})

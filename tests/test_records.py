@@ -1,5 +1,6 @@
 """The runners of notebooks and tests, the records they keep, and what the pages say of both."""
 
+import ast
 import json
 import re
 import subprocess
@@ -60,6 +61,17 @@ def notebook(path: Path, *sources: str) -> Path:
     page = dict(cells=cells, metadata={}, nbformat=4, nbformat_minor=5)
     path.write_text(json.dumps(page))
     return path
+
+
+DRAWN = "import matplotlib.pyplot as plt\nplt.figure().subplots().set_xlabel({!r})"
+
+
+@pytest.mark.parametrize("label, drawn", [("$x^2$", True), ("$x^{2$", False)])
+def test_a_figure_that_cannot_be_drawn_fails_its_notebook(tmp_path, label, drawn):
+    path = notebook(tmp_path / "page.ipynb", "1", DRAWN.format(label), "2")
+    item = Item("page", partial(run_fast.fast_notebook, path, False))
+    [(_, passed, _, said)] = pooled([item], 1)
+    assert passed == drawn and ("ParseSyntaxException" in said) != drawn
 
 
 SOURCES = (
@@ -167,7 +179,9 @@ def test_the_record_of_slow_runs():
 
 def test_every_mutant_stands_once_in_its_module_and_names_tests_that_exist():
     for mutant in MUTANTS:
-        assert (ROOT / mutant.where).read_text().count(mutant.old) == 1, mutant
+        text = (ROOT / mutant.where).read_text()
+        assert text.count(mutant.old) == 1, mutant
+        ast.parse(text.replace(mutant.old, mutant.new))
         files = [file.partition("::")[0] for file in files_of(mutant)]
         assert files and all((ROOT / file).exists() for file in files), mutant
 

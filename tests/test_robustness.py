@@ -436,7 +436,15 @@ class NoLicence(Exception):
     pass
 
 
-@cases("name, end", METHODS, ["raises", "kills"])
+NEURAL = ["sppe", "sple", "amortise", "rnpe"]  # their simulator is called as by importance
+ENDS = [
+    pytest.param(name, end, marks=[pytest.mark.slow] * (end == "kills" and name in NEURAL))
+    for name in METHODS
+    for end in ("raises", "kills")
+]
+
+
+@pytest.mark.parametrize("name, end", ENDS)
 def test_a_run_that_a_simulator_ends_is_heard_and_resumes(name, end, tmp_path, clock):
     saves = name in CHECKPOINTED
     checkpoint = dict(checkpoint=tmp_path / "c") if saves else {}

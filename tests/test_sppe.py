@@ -40,16 +40,21 @@ def shares(mechanism, s_dp):
     return Release(s_dp, Query(identity, 2, step=1, dim=3), mechanism), model
 
 
-@pytest.mark.parametrize(
-    "mechanism, s_dp",
-    [
-        (Laplace(2.0), [9.5, 21, 22]),
-        (Gaussian(2.0), [9.5, 21, 22]),
-        (DiscreteLaplace(2.0), [9, 21, 22]),
-        (BinomialResponse(100, 5, 50), [20, 40, 42]),
-    ],
-)
-@pytest.mark.parametrize("correction", CORRECTIONS)
+NOISES = [
+    (Laplace(2.0), [9.5, 21, 22]),
+    (Gaussian(2.0), [9.5, 21, 22]),
+    (DiscreteLaplace(2.0), [9, 21, 22]),
+    (BinomialResponse(100, 5, 50), [20, 40, 42]),
+]
+# every mechanism and every correction; their other pairs are slow
+PAIRED = [
+    pytest.param(*noise, correction, marks=[pytest.mark.slow] * ((i + j) % 3 > 0))
+    for i, noise in enumerate(NOISES)
+    for j, correction in enumerate(CORRECTIONS)
+]
+
+
+@pytest.mark.parametrize("mechanism, s_dp, correction", PAIRED)
 def test_draws_stay_in_the_support_for_every_mechanism(mechanism, s_dp, correction):
     release, model = shares(mechanism, s_dp)
     how = TINY | dict(training=replace(TINY["training"], correction=correction))

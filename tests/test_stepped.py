@@ -155,11 +155,11 @@ def unbiased(model, release, truth, n, particles=60, seed=1):
 
 @pytest.mark.parametrize("functions", MANY[:2])
 def test_unbiased_against_the_exact_likelihood(functions):
-    unbiased(space(*functions, vectorised=True), RELEASE, exact([0.5] * 4), 4000)
+    unbiased(space(*functions, vectorised=True), RELEASE, exact([0.5] * 4), 1500)
 
 
 def test_unbiased_one_by_one():
-    unbiased(space(begin_dict, go_on_dict), RELEASE, exact([0.5] * 4), 300)
+    unbiased(space(begin_dict, go_on_dict), RELEASE, exact([0.5] * 4), 150)
 
 
 @pytest.mark.parametrize("functions", ONE_BY_ONE[1:])
@@ -190,12 +190,12 @@ def test_scales_of_their_own_and_values_not_published(scales, gaps):
     release = with_gap(dpsbi.Release(RELEASE.s_dp, QUERY, mechanism), *gaps)
     model = space(*MANY[0], vectorised=True)
     if even or not gaps:
-        unbiased(model, release, exact(scales, gaps), 4000)
+        unbiased(model, release, exact(scales, gaps), 1500)
         return
     # up to a factor: that of the values that were not published cannot be told from the rest
     theta = np.array([[0.8, 1.0], [0.3, 0.6]])
     rng = np.random.default_rng(3)
-    logs = log_likelihood(release, model, np.repeat(theta, 4000, axis=0), particles=60, rng=rng)
+    logs = log_likelihood(release, model, np.repeat(theta, 2000, axis=0), particles=60, rng=rng)
     f = np.exp(logs.reshape(2, -1))
     kept = [j for j in range(STEPS) if j not in gaps]
     laws = [covariance(*row) + np.diag(np.square(scales)) for row in theta]
@@ -234,7 +234,7 @@ def test_looking_ahead_reads_each_value_by_its_own_scale(gaps):
     mechanism = dpsbi.Gaussian(0.01) if gaps else Uneven(scales)
     release = with_gap(dpsbi.Release(RELEASE.s_dp, QUERY, mechanism), *gaps)
     truth = exact((0.01,) * 4 if gaps else scales, gaps)
-    theta, rng = np.tile(THETA, (3000, 1)), np.random.default_rng(4)
+    theta, rng = np.tile(THETA, (1500, 1)), np.random.default_rng(4)
     found = log_likelihood(release, Ahead(), theta, particles=60, rng=rng)
     ratio = np.exp(found - truth)
     agrees(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)), verbose=False)
@@ -269,7 +269,7 @@ def test_two_values_a_time_against_enumeration():
     model = space(coin_start, coin_step, prior=dpsbi.Prior(p=stats.uniform(0, 1)))
     release = dpsbi.Release(y.ravel(), dpsbi.Query(identity, 20, step=1), mechanism)
     rng = np.random.default_rng(5)
-    found = log_likelihood(release, model, np.full((300, 1), p), particles=60, rng=rng)
+    found = log_likelihood(release, model, np.full((150, 1), p), particles=60, rng=rng)
     ratio = np.exp(found - np.log(truth))
     agrees(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)), verbose=False)
     assert model.simulate(np.full((3, 1), p), rng).shape == (3, 8)

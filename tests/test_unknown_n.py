@@ -206,7 +206,7 @@ def test_leaps_are_learned_and_given_up():
 
 def test_a_bent_ridge_is_crossed():
     "No number of records, and a flat prior: without leaps R-hat is 1.8 and ESS 100 of 6,400."
-    how = dict(draws=3_200, chains=64, warmup=160, moves=8, progress=False)
+    how = dict(draws=1_920, chains=64, warmup=120, moves=8, progress=False)
     release = Release([26.0], YES, Laplace(1.0))
     flat = stats.randint(1, 1001)
     p = un.da_unknown_n(release, Moving(), flat, rng=np.random.default_rng(2), **how)

@@ -193,14 +193,17 @@ def _compiled():
     def visited(s, steps, n, log_u, s_dp, rates):
         taken = np.zeros(log_u.shape, np.bool_)
         for c in range(len(n)):
-            now = np.sum(rates * np.abs(s[c] - s_dp))
+            now = 0.0  # loops, not arrays: those took five seconds to compile
+            for j in range(len(rates)):
+                now += rates[j] * abs(s[c, j] - s_dp[j])
             for i in range(n[c]):
                 new = 0.0
                 for j in range(len(rates)):
                     new += rates[j] * abs(s[c, j] + steps[c, i, j] - s_dp[j])
                 if log_u[c, i] < now - new:
                     taken[c, i] = True
-                    s[c] += steps[c, i]
+                    for j in range(len(rates)):
+                        s[c, j] += steps[c, i, j]
                     now = new
         return taken
 

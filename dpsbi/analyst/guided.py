@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Unpack
 
 import numpy as np
-from scipy import special
 
 from .exploration import DEFENSIVE, Explored, GuidedRun, explored, first_size
 from .independence import TRIED, doubted
@@ -24,6 +23,7 @@ from ..prior import about_prior
 from ..privacy import whole_number
 from ..replayed import probe_size, runs_by_row
 from ..running import Call, Journal, Running, about_run, warn
+from ..weights import log_sum
 
 # %% ../../nbs/analyst/38_guided.ipynb #15187f6f
 def _estimates(run, found: Explored, z, rng):
@@ -34,7 +34,7 @@ def _estimates(run, found: Explored, z, rng):
     u, log_w, _ = found.guide.draw(copies, u, draw)
     _, _, log_eta = run.simulate(copies, u, go)
     each = (log_eta + log_w).reshape(len(z), found.particles, -1)
-    return (special.logsumexp(each, axis=1) - math.log(found.particles)).sum(axis=1)
+    return (log_sum(each, axis=1) - math.log(found.particles)).sum(axis=1)
 
 # %% ../../nbs/analyst/38_guided.ipynb #6af5a067
 def _drawn(run, found: Explored, draws, rng) -> Rounds:

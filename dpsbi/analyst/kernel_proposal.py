@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from .proposals import log_prior, log_weight
 from ..prior import Prior
+from ..weights import log_sum
 
 # %% ../../nbs/analyst/35_kernel_proposal.ipynb #9b71ffed
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def kernel_proposal(
 
     spread is the noise's covariance, in covariances of the population; floor (free, free) is added.
     """
-    weights = np.exp(log_weights - special.logsumexp(log_weights))
+    weights = np.exp(log_weights - log_sum(log_weights))
     z, weights = z[weights > 0], weights[weights > 0]
     weights = weights / weights.sum()
     centred = z - weights @ z

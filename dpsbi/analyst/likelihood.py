@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from .flows import ConditionalFlow, fit
 from .pairs import Simulations
@@ -30,7 +29,7 @@ from .walkers import log_joint, sample_chains, weighted_draws  # noqa: F401
 from .whole_numbers import cell, continuous_noise, grid_step  # noqa: F401
 from ..mechanisms import Release
 from ..prior import Prior
-from ..weights import kish, systematic
+from ..weights import kish, log_sum, systematic
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #b8a8cee4
 @dataclass(frozen=True, eq=False)
@@ -102,7 +101,7 @@ class Likelihood:
         if inside.any():
             u = self.region.units(z[inside])
             parts = [self._untilted(member, x, u) for x in self.at for member in self.members]
-            mean = special.logsumexp(parts, axis=0) - math.log(len(parts))
+            mean = log_sum(parts, axis=0) - math.log(len(parts))
             result[inside] = mean + polynomial(u, self.degree) @ self.log_mean
         return result
 
@@ -171,7 +170,7 @@ class Drawn:
         "Pairs: releases x (size, r) and parameters u (size, d), drawn by the kernel's weights."
         x = self.noisy(rng).reshape(len(self.s) * self.draws, -1)
         log_k = kernel.log(x)
-        j = systematic(np.exp(log_k - special.logsumexp(log_k)), size, rng)
+        j = systematic(np.exp(log_k - log_sum(log_k)), size, rng)
         return x[j], self.u[j // self.draws]
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #95cc8b59
@@ -184,7 +183,7 @@ def _tilt(
     basis = polynomial(data.u, degree)
     if share >= 1:
         return kernel, np.zeros(basis.shape[1])
-    log_k = special.logsumexp(log_k, axis=1) - math.log(4 * data.draws)
+    log_k = log_sum(log_k, axis=1) - math.log(4 * data.draws)
     return kernel, fit_log_mean(basis, log_k)
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #b7cbe058

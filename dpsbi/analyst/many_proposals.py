@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from ..prior import Prior
-from ..weights import kish
+from ..weights import kish, log_sum
 
 # %% ../../nbs/analyst/31_many_proposals.ipynb #3008b14c
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def log_mixture(log_q: np.ndarray, counts: np.ndarray) -> np.ndarray:
     "Log density (n,) of a mixture: log_q (n, k) of its parts, drawn counts (k,) times."
     used = np.flatnonzero(counts)
     log_shares = np.log(np.asarray(counts)[used] / np.sum(counts))
-    return by_blocks(lambda rows: special.logsumexp(rows[:, used] + log_shares, axis=1), log_q)
+    return by_blocks(lambda rows: log_sum(rows[:, used] + log_shares, axis=1), log_q)
 
 
 def log_weight(log_prior: np.ndarray, log_eta: np.ndarray, log_q: np.ndarray | float) -> np.ndarray:
@@ -78,5 +77,5 @@ def draws_worth(log_weights: np.ndarray) -> float:
 
 def evidence(log_weights: np.ndarray) -> tuple[float, float]:
     "Log of the mean weight, and its standard error, of log weights (n,)."
-    log_z = float(special.logsumexp(log_weights) - math.log(len(log_weights)))
+    log_z = float(log_sum(log_weights) - math.log(len(log_weights)))
     return log_z, float(np.exp(log_weights - log_z).std() / math.sqrt(len(log_weights)))

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from ..weights import log_sum
+
 # %% ../../nbs/analyst/31_mixtures.ipynb #229c24b6-0
 DEGREES = 5.0
 
@@ -206,7 +208,7 @@ def fit_proposal(
     StudentMixture
         Of one, two or four components.
     """
-    weights = np.exp(log_weights - special.logsumexp(log_weights))
+    weights = np.exp(log_weights - log_sum(log_weights))
     ess, d = 1 / (weights @ weights), z.shape[1]
     index, copies = _resampled(weights, points, rng)
     z, w, size = z[index], copies / points, min(ess, points)

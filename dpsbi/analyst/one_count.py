@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 from .count_laws import NEGLIGIBLE, CountLaw
 from ..mechanisms import Release
+from ..weights import log_sum
 
 # %% ../../nbs/analyst/50_one_count.ipynb #2473e9b4
 def likelihoods(release: Release, least: int, most: int) -> list[CountLaw]:
@@ -116,7 +117,7 @@ def with_prior(
             ends = law.values[[0, -1]] != within
             if not log_p.max() > -np.inf or (log_p[[0, -1]][ends] > log_p.max() - 30).any():
                 return None, -math.inf  # nothing is left, or more than is left was cut off
-            log_weight += float(special.logsumexp(log_p))
+            log_weight += float(log_sum(log_p))
             law = CountLaw(law.first, np.exp(log_p - log_p.max()))
         laws.append(law)
     return laws, log_weight

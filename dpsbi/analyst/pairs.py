@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
 from .proposals import temper as largest_power
 from ..rqmc import noise_draws as nested_noise
-from ..weights import kish, systematic
+from ..weights import kish, log_sum, systematic
 
 # %% ../../nbs/analyst/41_pairs.ipynb #5c0e5bbd
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,7 @@ PARTNERS = 32  # at most so many parameters share one context
 
 def scaled_exp(log_w: np.ndarray) -> np.ndarray:
     "Weights (N,) that sum to one, of log_w (N,)."
-    return np.exp(log_w - special.logsumexp(log_w))
+    return np.exp(log_w - log_sum(log_w))
 
 
 def _partners(log_w, n, rng) -> np.ndarray:

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import special
 
 from .flows import ConditionalFlow, on_one_thread
 from .pairs import Simulations
 from .proposals import log_prior
 from ..prior import Prior
 from ..running import Call, Checkpoint
+from ..weights import log_sum
 
 # %% ../../nbs/analyst/44_rounds.ipynb #fb009a02
 @dataclass(frozen=True, eq=False)
@@ -135,14 +135,10 @@ class Mixed(Begun):
         with np.errstate(divide="ignore"):
             share = np.log(safe) - math.log(self.size * count)
             rest = np.log(own) - math.log(self.size * count)
-        terms = [log_p + special.logsumexp(share)]
+        terms = [log_p + log_sum(share)]
         terms += [p.log_prob(z) + w for p, w in zip(self.proposals, rest)]
         return Simulations(
-            z,
-            np.concatenate(self.s),
-            log_p,
-            special.logsumexp(terms, axis=0),
-            np.concatenate(self.log_eta),
+            z, np.concatenate(self.s), log_p, log_sum(terms, axis=0), np.concatenate(self.log_eta)
         )
 
 # %% ../../nbs/analyst/44_rounds.ipynb #c768ada7-b3

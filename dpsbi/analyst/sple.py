@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Unpack
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize
 
 # %% ../../nbs/analyst/46_sple.ipynb #7d605c13-own
 from .estimator import NeuralPosterior, check_fit, usable
@@ -40,7 +40,7 @@ from ..posterior import MIXED
 from ..prior import about_prior
 from ..running import Call, NeuralRunning, about_run, warn
 from ..simulation import simulate_query
-from ..weights import kish
+from ..weights import kish, log_sum
 
 # %% ../../nbs/analyst/46_sple.ipynb #ba575143
 def sple(
@@ -277,7 +277,7 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     walkers = min(200, max(20 * z.shape[1], draws // 20 // 2 * 2))
     chains = sample_chains(likelihood, draws, walkers, 10, 50, rng)
     _, log_w = weighted_draws(likelihood, 4000, rng)
-    log_evidence, sims = float(special.logsumexp(log_w) - math.log(len(log_w))), run.simulations()
+    log_evidence, sims = float(log_sum(log_w) - math.log(len(log_w))), run.simulations()
     mixed, ess = _mixed(chains)
     log_w = exact_weights(release, sims)
     _warn_if_far(release, sims, rng)

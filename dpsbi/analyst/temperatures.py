@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
 from .clouds import Cloud, Task
 from .moves import MOVES, POPULATIONS, Moved, block, calls, lines_of, local
@@ -18,7 +17,7 @@ from .proposals import temper
 from .sites import Profiles
 from .starts import Start, begun_at
 from ..model import released_width
-from ..weights import systematic
+from ..weights import log_sum, systematic
 
 # %% ../../nbs/analyst/37_temperatures.ipynb #61acb850
 EVEN = 0.5  # share of the particles that weights must be worth
@@ -43,7 +42,7 @@ def _evidence(log_eta: np.ndarray, change: float) -> np.ndarray:
     "Log mean weight (P,) of each population."
     with np.errstate(invalid="ignore"):
         log_w = np.where(log_eta > -np.inf, change * log_eta, -np.inf)
-    return special.logsumexp(log_w, axis=1) - math.log(log_eta.shape[1])
+    return log_sum(log_w, axis=1) - math.log(log_eta.shape[1])
 
 # %% ../../nbs/analyst/37_temperatures.ipynb #8d0639f4
 MOST_MOVES = 100

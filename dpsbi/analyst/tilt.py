@@ -13,7 +13,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 from scipy import optimize, special
 
-from ..weights import kish
+from ..weights import kish, log_sum
 
 # %% ../../nbs/analyst/44_tilt.ipynb #494b0a74
 BOUND = 3.0  # units at which coordinates are bounded
@@ -73,7 +73,7 @@ def _power(log_unit: np.ndarray, wanted: float) -> float:
     "The largest power of k, up to 1, that leaves this effective size; log k (N, M)."
 
     def size(power):
-        return kish(special.logsumexp(power * log_unit, axis=1))
+        return kish(log_sum(power * log_unit, axis=1))
 
     if size(1.0) >= wanted:
         return 1.0
@@ -139,7 +139,7 @@ def fit_log_mean(
     ridge : penalty of all coefficients but the constant
     """
     log_v = log_v + np.zeros(len(log_k))
-    v = np.exp(log_v - special.logsumexp(log_v))
+    v = np.exp(log_v - log_sum(log_v))
     top = special.logsumexp(log_k, b=v)
     damp = 2 * ridge * np.r_[0.0, np.ones(basis.shape[1] - 1)]
     b = _least(basis, np.exp(log_k - top), v, damp)

@@ -17,6 +17,7 @@ from scipy import special, stats
 
 from ..mechanisms.joint import hides
 from ..privacy import positive
+from ..weights import log_sum
 
 # %% ../../nbs/analyst/53_walking_counts.ipynb #wk-negligible
 NEGLIGIBLE = -30.0  # log probability, relative to the largest, that is left out of sums
@@ -83,7 +84,7 @@ class Likely(Behind):
         c, log_p = self._weights(v, log_rate, most)
         if not c.size:
             return np.full(len(log_rate), -np.inf)
-        return special.logsumexp(log_p, axis=1)
+        return log_sum(log_p, axis=1)
 
     def table(self, values: np.ndarray, log_rate: np.ndarray) -> np.ndarray:
         "log p(v | rate) (v, g) of values (v,) at log rates (g,), all with the same sums."

@@ -17,13 +17,14 @@ from ..accounting import Cost
 from ..composition import ComposedLoss
 from ..losses import PureLoss, RenyiLoss
 from .comparison import Comparisons
+from ..weights import log_sum
 
 # %% ../../nbs/owner/21_price.ipynb #6f816f7d
 def log_patterns(steps: int, count: int) -> float:
     "log of the number of outputs with at most `count` accepts in `steps` comparisons."
     k = np.arange(min(count, steps) + 1)
     of_length = special.gammaln(k + 1) + special.gammaln(steps - k + 1)
-    return float(special.logsumexp(special.gammaln(steps + 1) - of_length))
+    return float(log_sum(special.gammaln(steps + 1) - of_length))
 
 # %% ../../nbs/owner/21_price.ipynb #bcca3227
 def cheaper(pure: float, loss: Any, delta: float) -> Cost:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from .svt import SparseVector
+from ..weights import log_sum
 
 # %% ../../nbs/owner/22_svt_loss.ipynb #53c90a7e
 def log_below(noise: str, z: np.ndarray, b: float) -> np.ndarray:
@@ -69,7 +70,7 @@ def _log_segment(plan: SparseVector, gaps: np.ndarray, accepted: np.ndarray) -> 
     log_f = log_weight + _log_density(plan.noise, m, plan.b_threshold)
     for (gap, accept), times in Counter(zip(gaps.tolist(), accepted.tolist())).items():
         log_f += times * (log_below if accept else log_above)(plan.noise, m - gap, plan.b_query)
-    return float(special.logsumexp(log_f))
+    return float(log_sum(log_f))
 
 # %% ../../nbs/owner/22_svt_loss.ipynb #6f0bf096
 def log_pattern_probability(

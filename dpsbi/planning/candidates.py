@@ -18,7 +18,7 @@ from ..mechanisms import Mechanism, Release
 from ..mechanisms.joint import SideBySide
 from ..model import Model
 from ..privacy import Query, positive, whole_number
-from ..running import Call, Journal
+from ..running import Call, Journal, warn
 from ..simulation import mechanism_log_prob, simulate_query
 
 # %% ../../nbs/planning/03_candidates.ipynb #cd-design
@@ -64,8 +64,14 @@ def designs_of(candidates: Mapping, epsilons: Sequence[float], delta: float) -> 
     ValueError
         Where there is none; where a mechanism cannot be calibrated, has no density or no cost, or
         costs more than its ε; where designs protect differently.
+    TypeError
+        For candidates without names, or an ε alone.
     """
-    epsilons = sorted({positive("each ε", each) for each in epsilons})
+    if not isinstance(candidates, Mapping):
+        raise TypeError(f"candidates must be a dict of names and designs, not {candidates!r}")
+    if np.ndim(epsilons) != 1:
+        raise TypeError(f"epsilons must be a sequence, such as (0.1, 1.0), not {epsilons!r}")
+    epsilons = _different([positive("each ε", each) for each in epsilons])
     if not candidates or not epsilons:
         raise ValueError("a plan needs at least one candidate and one ε")
     found = []
@@ -78,6 +84,13 @@ def designs_of(candidates: Mapping, epsilons: Sequence[float], delta: float) -> 
     return found
 
 # %% ../../nbs/planning/03_candidates.ipynb #cd-one-design
+def _different(epsilons: Sequence[float]) -> list[float]:
+    "These ε upwards, each once: what differs by rounding alone is the same."
+    upwards = sorted(epsilons)
+    before = [0.0, *upwards]
+    return [e for e, last in zip(upwards, before) if e > last * (1 + 1e-9)]
+
+# %% ../../nbs/planning/03_candidates.ipynb #cd-one-design-p1
 def _design(name: str, candidate: Any, epsilon: float, delta: float) -> Design | None:
     "One candidate at one ε, checked."
     said = f"{name!r} at ε = {epsilon:g}"
@@ -282,6 +295,11 @@ def _truths(s: np.ndarray, before, effort: Effort, rng, at_fault: Callable) -> n
         raise ValueError(
             f"{len(s) - len(finite):,} of {len(s):,} simulations were not finite{at_fault()}, "
             "which leaves too few to plan with; mend the simulator, the query or the prior"
+        )
+    if len(finite) < 0.99 * len(s):
+        warn(
+            f"{len(s) - len(finite):,} of {len(s):,} simulations were not finite{at_fault()}; "
+            "nothing can be released of such, and the plan is for the others"
         )
     if before is None:
         return finite[: effort.releases]

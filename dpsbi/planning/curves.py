@@ -8,6 +8,8 @@ __all__ = ['LABELS', 'draw']
 # %% ../../nbs/planning/02_curves.ipynb #cv-import
 from typing import Any
 
+import numpy as np
+
 from ..pictures import COLOURS
 from .yields import YIELDS
 
@@ -27,16 +29,25 @@ def _epsilon_axis(ax, epsilons: list[float]) -> None:
         ax.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         ax.minorticks_off()
 
+# %% ../../nbs/planning/02_curves.ipynb #cv-unknown
+def _unknown(ax, epsilon, value, colour) -> None:
+    "Question marks where nothing is known, at the height of what was known last."
+    for k in np.flatnonzero(np.isnan(value)):
+        known = value[:k][~np.isnan(value[:k])]
+        if len(known):
+            ax.plot(epsilon[k], known[-1], marker="$?$", ms=8, color=colour, mec="none")
+
 
 def _line(ax, plan: Any, design: str, parameter: str, what: str, colour, style="-") -> None:
     "One design: line, band, and points, hollow where a network made them."
     epsilon, value, error = plan.curve(design, parameter, what)
+    _unknown(ax, epsilon, value, colour)
     mine = [r for r in plan.rows if (r["design"], r["parameter"]) == (design, parameter)]
     engines = [row["engine"] for row in sorted(mine, key=lambda row: row["epsilon"])]
     ax.plot(epsilon, value, style, color=colour, label=design)
     ax.fill_between(epsilon, value - 2 * error, value + 2 * error, color=colour, alpha=0.2, lw=0)
-    for engine, face in (("weights", colour), ("network", "white")):
-        at = [k for k, each in enumerate(engines) if each == engine]
+    for face in (colour, "white"):
+        at = [k for k, each in enumerate(engines) if (each == "network") == (face == "white")]
         ax.plot(epsilon[at], value[at], "o", ms=5, color=colour, mfc=face)
 
 # %% ../../nbs/planning/02_curves.ipynb #cv-draw

@@ -29,7 +29,7 @@ from ..running import Call, Journal, Running, about_run, in_order, warn
 def _kept(function: Callable, tasks: list, journal: Journal, call: Call, said: tuple) -> list:
     "What a function makes of each task, in order; from the journal, as far as that goes."
     first = max(0, min(len(tasks), len(journal.entries) - journal.count))
-    results = in_order(call.executor, function, tasks[first:])
+    results = in_order(call.executor, function, iter(tasks[first:]))
     found = []
     with call.bar(len(tasks), *said) as bar:
         for _ in tasks:
@@ -49,7 +49,8 @@ def _nearby(wanted: Wanted, rng, journal: Journal, call: Call) -> tuple[np.ndarr
     parts = np.array_split(truths, -(-len(truths) // at_once))
     tasks = [(wanted, part, child) for part, child in zip(parts, rng.spawn(len(parts)))]
     found = _kept(look_near, tasks, journal, call, ("near the truths", "parts"))
-    return tuple(np.concatenate([each[what] for each in found]) for what in ("answers", "ess"))
+    answers, ess = ([each[what] for each in found] for what in ("answers", "ess"))
+    return np.concatenate(answers), np.concatenate(ess)
 
 # %% ../../nbs/planning/05_design.ipynb #ds-by-one-network
 def _by_one_network(wanted: Wanted, which: list[int], candidate, exact, delta, rng) -> list:
@@ -168,10 +169,12 @@ def _answered(every: Wanted, candidates, delta, rng, journal: Journal, call: Cal
     thin = [k for k, rows in enumerate(found) if rows[0]["ess"] < least]
     which = list(range(len(found))) if effort.network == "always" else thin
     if which:
-        picked = (
-            tuple(each[k] for k in which) for each in (every.designs, every.place, every.made)
+        wanted = replace(
+            every,
+            designs=tuple(every.designs[k] for k in which),
+            place=tuple(every.place[k] for k in which),
+            made=tuple(every.made[k] for k in which),
         )
-        wanted = Wanted(*picked, pool, every.model, every.asked, effort)
         sharper = _sharper(wanted, candidates, delta, rng.spawn(1)[0], journal, call)
         for k, rows in zip(which, sharper):
             found[k] = rows
@@ -179,7 +182,7 @@ def _answered(every: Wanted, candidates, delta, rng, journal: Journal, call: Cal
 
 # %% ../../nbs/planning/05_design.ipynb #ds-warn
 def _warn_of_nan(found: list, asked: Questions) -> None:
-    "Says which utilities were NaN for some release, and where."
+    "Says which utilities were NaN for some release, and where; and where no error is known."
     for name in asked.utilities:
         where = [rows[0] for rows in found if np.isnan(rows[0][name])]
         if where:
@@ -188,6 +191,14 @@ def _warn_of_nan(found: list, asked: Questions) -> None:
                 f"{len(found)} designs and ε, the first {where[0]['design']!r} at ε = "
                 f"{where[0]['epsilon']:g}: there its mean is unknown"
             )
+    blind = [rows[0] for rows in found if np.isnan(rows[0]["sd_error"])]
+    if blind:
+        warn(
+            f"no error is known for {len(blind)} of {len(found)} designs and ε, the first "
+            f"{blind[0]['design']!r} at ε = {blind[0]['epsilon']:g}, and their yields are NaN: too "
+            "few simulations agree with releases as sharp as these. Ask for more near the truths, "
+            "Effort(further=…), or for fresh releases with an exact method, `obtain`"
+        )
 
 # %% ../../nbs/planning/05_design.ipynb #ds-plan
 def plan(
@@ -234,7 +245,7 @@ def plan(
     Plan
         Its table has a row for each design, ε and parameter. Engine says "weights" (of the
         pool), "nearby" (of simulations near the truths) or "network". Errors hold Monte Carlo's
-        and what a network is off by: NaN, where nobody can tell.
+        and what a network is off by. Where nobody can tell, errors and yields are NaN.
 
     Raises
     ------
@@ -245,7 +256,8 @@ def plan(
     TypeError
         For a candidate that makes no design, or a utility that gives no number.
 
-    Warns where a utility is NaN for some of the releases, so that its mean is.
+    Warns where a utility is not finite for some of the releases, so that its mean is NaN; and where
+    no error is known, so that yields are NaN in the plan's table, its curves and its answers.
     """
     call, designs = Call.of(running, plan), designs_of(candidates, epsilons, delta)
     truth = supposed(at, model)

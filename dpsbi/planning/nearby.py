@@ -72,7 +72,8 @@ class Wanted:
 def _values(wanted: Wanted, theta: np.ndarray, rng) -> dict[int, np.ndarray]:
     "The values (n, r) of each query, of one simulation at each row of theta."
     queries, given = wanted.queries, wanted.pool.given
-    widths = [given.s_dp.size if k == -1 else wanted.pool.values[k].shape[1] for k in queries]
+    widths = [wanted.pool.values[k].shape[1] for k in queries if k >= 0]
+    widths += [] if given is None else [given.s_dp.size]
     together = Query(SideBySide(tuple(queries.values())), 1.0, dim=sum(widths))
     quiet = Call(progress=False)
     s = simulate_query(together, wanted.model, theta, rng, quiet, dim=sum(widths))
@@ -268,9 +269,9 @@ def _round(wanted: Wanted, live: list[Near], rng) -> None:
     z = [each.run.propose(EACH, each.rng) for each in live]
     theta = wanted.model.prior.from_unconstrained(np.concatenate(z))
     values = _values(wanted, theta, rng)
-    before = 0.0
-    if -1 in values:
-        before = mechanism_log_prob(wanted.pool.given, values[-1]).reshape(len(live), EACH)
+    before, given = np.zeros((len(live), EACH)), wanted.pool.given
+    if given is not None:
+        before = mechanism_log_prob(given, values[-1]).reshape(before.shape)
     found = np.empty((len(wanted.designs), len(live), EACH))
     for t, (design, k) in enumerate(zip(wanted.designs, wanted.place)):
         s_dp = np.stack([wanted.made[t][each.truth] for each in live])[:, None]

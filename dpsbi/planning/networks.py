@@ -16,7 +16,7 @@ from ..analyst.pairs import Simulations
 from ..analyst.proposals import log_prior
 from ..mechanisms import Mechanism
 from ..model import Model
-from .answers import excluded, rows_of, side_by_side
+from .answers import excluded, rows_of, side_by_side, told_of
 from .candidates import Design, Effort, Pool, make_design
 from .nearby import ENOUGH
 from .yields import Questions
@@ -78,9 +78,9 @@ def _drawn(theta: np.ndarray, information, names, asked: Questions) -> np.ndarra
     tails = (1 - asked.level) / 2, (1 + asked.level) / 2
     ends = np.moveaxis(np.quantile(draws, tails, axis=1), 0, -1)
     posteriors = [Posterior(one, None, names) for one in theta] if asked.utilities else []
-    whole = [list(map(utility, posteriors)) for utility in asked.utilities.values()]
     told = excluded(ends, asked.excludes, columns.names)
-    return side_by_side(draws.std(axis=1), ends, told, [information, *whole])
+    whole = [information, *told_of(posteriors, asked)]
+    return side_by_side(draws.std(axis=1), ends, told, whole)
 
 # %% ../../nbs/planning/04_networks.ipynb #ds-corrected
 def corrected(each: np.ndarray, exact: np.ndarray, chances: slice, known: int) -> np.ndarray:

@@ -93,7 +93,8 @@ class Shown(Settings):
     def epsilon_for(self, query: str, n: int, sd: float) -> float:
         "The least ε for an expected posterior sd; NaN where none of the range suffices."
         self.scene(query).place(n)
-        return crossing(*self.curves[query, n], positive("sd", sd), True)[0]
+        epsilons, values, errors = self.curves[query, n]
+        return crossing(epsilons, values, errors, positive("sd", sd), True)[0]
 
 # %% ../../nbs/planning/32_page.ipynb #pg-page-b3
 @dataclass(frozen=True, eq=False, repr=False)
@@ -243,16 +244,17 @@ def explore(
     ValueError
         For a quantity that is not there, and as `learn` does.
     """
-    prior = model(sizes[0]).prior if sizes else None
+    if not sizes:
+        raise ValueError("a page needs at least one number of persons")
     if target is not None:
         positive("target", target)
-    if prior is not None:
-        drawn = questions.columns(prior.sample(4000, np.random.default_rng(0)), prior.names)
-        quantity = prior.names[0] if quantity is None else quantity
-        if quantity not in drawn.names:
-            raise ValueError(
-                f"there is no quantity {quantity!r} to show; there is {', '.join(drawn.names)}"
-            )
+    prior = model(sizes[0]).prior
+    drawn = questions.columns(prior.sample(4000, np.random.default_rng(0)), prior.names)
+    quantity = prior.names[0] if quantity is None else quantity
+    if quantity not in drawn.names:
+        raise ValueError(
+            f"there is no quantity {quantity!r} to show; there is {', '.join(drawn.names)}"
+        )
     scenes = learn(model, designs, sizes=sizes, epsilons=epsilons, at=at, rng=rng, **more)
     truth = questions.columns(np.array([[at[name] for name in prior.names]]), prior.names)
     shown = float(truth[quantity][0]), questions, drawn[quantity], target, unit

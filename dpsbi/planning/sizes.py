@@ -8,10 +8,11 @@ __all__ = ['STEPS', 'EverySize', 'Scene', 'learn']
 # %% ../../nbs/planning/30_sizes.ipynb #sz-import
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..analyst.budgets import Budgets, Contexts
 from ..analyst.pairs import Simulations
@@ -67,7 +68,7 @@ class EverySize(Around):
         seen = self.shown[k].show(s_dp, noise, np.full(len(s_dp), log_epsilon))
         return np.column_stack([seen, np.full(len(s_dp), np.log(self.sizes[k]))])
 
-    def sample(self, s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "Contexts (..., r + 2) of releases of s (..., r + 1). NOT PRIVATE: for simulations."
         s = np.asarray(s, float)
         flat = s.reshape(-1, s.shape[-1])
@@ -127,11 +128,19 @@ class Scene:
         return theta.reshape(releases, size, -1)
 
 # %% ../../nbs/planning/30_sizes.ipynb #sz-learn
+def _made(candidate, epsilon: float, delta: float) -> tuple[Query, Mechanism]:
+    "The query and the mechanism of a candidate; ValueError where it makes none."
+    found = make_design(candidate, epsilon, delta)
+    if found is None:
+        raise ValueError(f"a page needs its designs at every ε, and one makes none at {epsilon:g}")
+    return found
+
+
 def _simulated(model, designs, sizes, effort, truth, delta, rng, call) -> list[Pool]:
     "One pool for each number of persons."
     pools = []
     for n in sizes:
-        queries = [make_design(design(n), 1.0, delta)[0] for design in designs.values()]
+        queries = [_made(design(n), 1.0, delta)[0] for design in designs.values()]
         journal = Journal(call.saved(about_run("explore", rng, n=n)))
         pools.append(pool_of(model(n), queries, effort, truth, rng.spawn(1)[0], call, journal))
     return pools
@@ -146,9 +155,9 @@ def _scene(name, design, values, seen, pools, sizes, given, rng, call) -> Scene:
     prior, low, high, delta, training = given
 
     def make(n, epsilon):
-        return make_design(design(n), epsilon, delta)[1]
+        return _made(design(n), epsilon, delta)[1]
 
-    ranges = [Budgets(lambda e, n=n: make(n, e), low, high) for n in sizes]
+    ranges = [Budgets(partial(make, n), low, high) for n in sizes]
     shown = tuple(Contexts.of(*both) for both in zip(ranges, values))
     every = EverySize(make, tuple(sizes), shown)
     marked = [np.column_stack([v, np.full(len(v), np.log(n))]) for v, n in zip(values, sizes)]

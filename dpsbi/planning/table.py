@@ -72,11 +72,20 @@ class Rows:
         object.__setattr__(self, "rows", rows)
 
     @property
-    def table(self) -> Any:
-        "A pandas DataFrame, a row for each design, ε and parameter."
+    def rough(self) -> Any:
+        "The table with all that the engines said: where no error is known, it may be far off."
         import pandas
 
         return pandas.DataFrame(self.rows)
+
+    @property
+    def table(self) -> Any:
+        "A pandas DataFrame, a row for each design, ε and parameter; NaN where no error is known."
+        table = self.rough
+        for error in (name for name in table.columns if name.endswith("_error")):
+            what = error.removesuffix("_error")
+            table[what] = table[what].where(table[error].notna())
+        return table
 
     @property
     def designs(self) -> list[str]:
@@ -94,13 +103,18 @@ class Read(Rows):
     "What is read off it, by design and by parameter."
 
     def curve(self, design: str, parameter: str, what: str = "sd") -> np.ndarray:
-        "ε, a yield and its error, as rows of an array (3, k), upwards in ε."
+        """ε, a yield and its error, as rows of an array (3, k), upwards in ε.
+
+        Where no error is known, the yield is NaN, too.
+        """
         self._known(parameter, what)
         if design not in self.designs:
             raise ValueError(f"there is no design {design!r}; they are {', '.join(self.designs)}")
         mine = [r for r in self.rows if (r["design"], r["parameter"]) == (design, parameter)]
         points = sorted((r["epsilon"], r[what], r[what + "_error"]) for r in mine)
-        return np.array(points, float).T
+        curve = np.array(points, float).T
+        curve[1, np.isnan(curve[2])] = np.nan
+        return curve
 
     def _known(self, parameter: str | None, what: str) -> str:
         "A parameter's name, the only one where none is given; ValueError for one unknown."
@@ -149,7 +163,10 @@ class Asked(Read):
             raise ValueError(f"the target for {what} must be above 0, not {wanted}")
         curves = {design: self.curve(design, parameter, what) for design in self.designs}
         known = {design: curve[:, np.isfinite(curve[2])] for design, curve in curves.items()}
-        found = {design: crossing(*curve, wanted, falls) for design, curve in known.items()}
+        found = {
+            design: crossing(epsilons, values, errors, wanted, falls)
+            for design, (epsilons, values, errors) in known.items()
+        }
         table = pandas.DataFrame(found, index=["epsilon", "error", "above"]).T
         return table.rename_axis("design").sort_values("epsilon", na_position="last")
 
@@ -160,7 +177,7 @@ class Asked(Read):
         -------
         pandas.DataFrame
             The yield, its error, and how far it lies behind the best, in standard errors of the
-            two.
+            two. NaN, and last, where no error is known.
         """
         parameter, falls = self._known(parameter, what), YIELDS.get(what, True)
         table = self.table
@@ -197,7 +214,8 @@ class Plan(Asked):
     def plot(self, what: str = "sd", parameters: Any = None) -> Any:
         """A yield against ε, a line for each design, a panel for each parameter.
 
-        Bands are two Monte Carlo errors wide on either side; hollow points are a network's.
+        Bands are two Monte Carlo errors wide on either side; hollow points are a network's. Where
+        no error is known, a question mark stands at the height of the last ε that is known.
 
         Parameters
         ----------

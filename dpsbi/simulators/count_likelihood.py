@@ -13,6 +13,7 @@ from scipy import optimize, special
 
 from ..mechanisms import Release
 from .enumeration import enumerated
+from ..weights import log_sum
 
 # %% ../../nbs/simulators/10_likelihood.ipynb #e58586d1
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Likelihood:
 
     def log(self, theta: float) -> float:
         "log L at one rate theta >= 0."
-        return float(special.logsumexp(self._joint(theta)[1]))
+        return float(log_sum(self._joint(theta)[1]))
 
     def score(self, theta: float) -> float:
         "d log L / dθ at one rate theta > 0."

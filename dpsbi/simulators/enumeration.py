@@ -16,6 +16,7 @@ from scipy import special, stats
 
 from ..mechanisms import Release
 from ..privacy import positive
+from ..weights import log_sum
 
 # %% ../../nbs/simulators/10_enumeration.ipynb #af195a9f
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def enumerated(
         log_joint = log_pmf(s) + release.mechanism.log_prob(release.s_dp, s[:, None].astype(float))
         if ratio(n) < 1:
             log_tail = log_pmf(n) - np.log1p(-ratio(n)) + log_eta_max
-            if log_tail < special.logsumexp(log_joint) + np.log(1e-17):
+            if log_tail < log_sum(log_joint) + np.log(1e-17):
                 return s, log_joint
         n *= 2
     raise ValueError(
@@ -119,7 +120,7 @@ def exact_posterior(alpha: float, beta: float, release: Release) -> GammaMixture
         return max((n + alpha) / (n + 1), 1) / (1 + beta)
 
     s, log_joint = enumerated(log_pmf, ratio, release)
-    log_evidence = special.logsumexp(log_joint)
+    log_evidence = log_sum(log_joint)
     keep = log_joint - log_evidence > np.log(1e-16 / len(s))
     weights = special.softmax(log_joint[keep])
     return GammaMixture(alpha + s[keep], beta + 1, weights, float(log_evidence))

@@ -20,6 +20,7 @@ from ..mechanisms import Release
 from ..model import Model
 from ..prior import Prior
 from ..privacy import Query
+from ..weights import log_sum
 
 # %% ../../nbs/simulators/11_uniform_mixture.ipynb #defc90de
 BINS = 5
@@ -210,7 +211,7 @@ def exact_posterior(n: int, release: Release) -> DirichletMixture:
         )
     s = compositions(int(n))
     log_w = release.mechanism.log_prob(release.s_dp, s.astype(float))
-    if not np.isfinite(special.logsumexp(log_w)):
+    if not np.isfinite(log_sum(log_w)):
         raise ValueError("no histogram of n records explains this release; is n right?")
     w = special.softmax(log_w)
     keep = w > 1e-16 / len(w)
