@@ -234,7 +234,7 @@ def ignores_rng(values: np.ndarray) -> bool:
     """
     finite = values[0][~np.isnan(values[0])]
     varied = finite.size > 0 and np.ptp(finite) > 0
-    return len(values) == 2 and varied and np.array_equal(*values, equal_nan=True)
+    return len(values) == 2 and varied and np.array_equal(values[0], values[1], equal_nan=True)
 
 # %% ../nbs/08_simulation.ipynb #170c8ab2
 def private_batch(

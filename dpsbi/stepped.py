@@ -128,6 +128,7 @@ class Clouds(Moving):
     def observed(self, state: np.ndarray, j: int) -> np.ndarray:
         "The values (B, P, q) that a cloud shows at observation j."
         store, rows = rows_of(state)
+        assert store.values is not None  # a cloud is looked at after its first step
         return store.values[rows].reshape(*state.shape[:2], -1)
 
     def numbers(self, state: np.ndarray) -> np.ndarray:

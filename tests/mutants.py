@@ -504,8 +504,8 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.discrete",
-        "k = np.clip(k, -(2.0**62), 2.0**62)  # a public range",
-        "k = nearest_step(s, mechanism.step)",
+        "np.clip(k, -(2.0**62), 2.0**62)",
+        "nearest_step(s, mechanism.step)",
         "steps beyond 64 bits",
     ),
     Mutant(
@@ -1257,9 +1257,10 @@ def name_of(mutant: Mutant) -> str:
 
 
 def copied(folder: Path) -> None:
-    "What the tests need, with what is compiled of it, copied to `folder`."
-    for part in ("dpsbi", "tests", "nbs/references"):
+    "What the tests need, with what is compiled of it, copied to `folder`; pages are only read."
+    for part in ("dpsbi", "tests"):
         shutil.copytree(ROOT / part, folder / part)
+    (folder / "nbs").symlink_to(ROOT / "nbs")
     shutil.copy2(ROOT / "pyproject.toml", folder)
 
 

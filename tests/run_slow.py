@@ -108,7 +108,7 @@ class Run:
         wanted = [cell for cell in cells if cell.slow and self.due(f"{name}#{cell.id}")]
         chosen = {helper for each in wanted for helper in needed(cells, each)} | set(wanted)
         os.chdir((tree / name).parent)
-        os.environ["IN_TEST"] = "1"
+        os.environ |= dict(IN_TEST="1", COLUMNS="120")  # the width of tables in plain text
         shell = CaptureShell(tree / name, mpl_format="png")
         bad: set[str] = set()
         shown: dict[str, list] = {}

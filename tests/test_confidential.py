@@ -186,6 +186,18 @@ def test_refined_and_recycled_values(weighed):
     follow(pool([weighed, weighed], {}).with_values(), alarm=1e-9)
 
 
+def test_pooled_selections_belong_to_their_own_draws():
+    theta = np.arange(10.0)[:, None]
+    rows = np.array([1, 4, 8])
+    parts = [
+        Posterior(start + theta, None, "x", values=Thinned(start + theta[rows] + 0.5, rows))
+        for start in (0.0, 100.0)
+    ]
+    few = pool(parts, {}).with_values()
+    assert few.theta[:, 0].tolist() == [1, 4, 8, 101, 104, 108]
+    assert np.array_equal(few.values, few.theta + 0.5)
+
+
 @pytest.mark.parametrize("name", ["importance", "exact_abc", "smc_abc"])
 def test_few_values_are_kept_of_very_many(name, monkeypatch):
     whole = ENGINES[name](COUNTS, np.random.default_rng(10))

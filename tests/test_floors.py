@@ -53,7 +53,7 @@ ROOMS = {
         analyst.focus analyst.training
         analyst.budgets analyst.estimator analyst.rounds analyst.sppe analyst.tilt
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
-        analyst.regions analyst.sple analyst.pooling analyst.refine analyst.support
+        analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
         analyst.frugal analyst.summed analyst.infer analyst.count_laws
         analyst.count_trees

@@ -15,10 +15,13 @@ from dpsbi import (
     Release,
     infer,
 )
+from dpsbi.analyst.attempts import Task
 from dpsbi.analyst.count_sums import log_sums
 from dpsbi.analyst.importance import importance
 from dpsbi.analyst.marginal import concluded, marginal
 from dpsbi.analyst.profiles import Seen
+from dpsbi.analyst.straight import Straight
+from dpsbi.analyst.summed import _straight
 from dpsbi.mechanisms.parts import parts_of
 from dpsbi.privacy import identity
 
@@ -203,7 +206,7 @@ def test_infer_sums_out_and_agrees_with_quadrature():
     "Four standard errors in the mean and in the evidence: a false alarm in 8,000."
     release, rates = noisy("rough"), np.linspace(0.05, 40, 4000)
     model = Model.from_function(one_by_one, PRIOR)
-    found = infer(release, model, rng=np.random.default_rng(4), progress=False)
+    found = infer(release, model, rng=np.random.default_rng(4), target_ess=500, progress=False)
     log_p = by_hand(release, rates, stats.poisson.pmf) + stats.gamma(4, scale=2).logpdf(rates)
     p = np.exp(log_p - special.logsumexp(log_p))
     log_z = special.logsumexp(log_p) + np.log(rates[1] - rates[0])
@@ -260,3 +263,53 @@ def test_a_checkpoint_changes_no_draw_and_a_killed_run_resumes_to_the_same(tmp_p
         resumed = Dying()
         assert same(run(resumed, checkpoint=path), whole)
         assert resumed.rows <= most
+
+
+def in_regions(theta, rng):
+    "Counts (B, 12) of three regions, whose levels differ by an unknown spread."
+    level, spread = theta.T[:, :, None]
+    effect = rng.normal(size=(len(theta), 3))
+    return rng.poisson(np.repeat(np.exp(level + spread * effect), 4, axis=1))
+
+
+def by_quadrature(release, prior):
+    "Posterior mean (2,) and log evidence of `in_regions`."
+    logs, k = np.arange(-1.0, 7.0, 0.02), np.arange(300.0)
+    pmf, at = stats.poisson.pmf(k, np.exp(logs)[:, None]), np.arange(12) // 4
+    each = [release.mechanism.log_prob(np.array([y]), k[:, None]) for y in release.s_dp]
+    log_p = np.log(np.stack([pmf @ np.exp(e) for e in each]))
+    likelihood = [np.exp(log_p[at == g].sum(axis=0)) for g in range(3)]
+    level, spread = np.meshgrid(np.linspace(0.5, 5.5, 81), np.linspace(0.02, 3, 81))
+    near = stats.norm.pdf(logs, level[..., None], spread[..., None]) * 0.02
+    p = np.prod([near @ one for one in likelihood], axis=0)
+    p *= np.exp(prior.log_prob(np.column_stack([level.ravel(), spread.ravel()]))).reshape(p.shape)
+    mean = [(p * a).sum() / p.sum() for a in (level, spread)]
+    return np.array(mean), np.log(p.sum() * (5 / 80) * (2.98 / 80))
+
+
+FUNNEL = Prior(level=stats.norm(3, 1), spread=stats.halfnorm(0, 0.7))
+COUNTS = [21.0, 26, 19, 30, 41, 35, 44, 38, 9, 14, 12, 10]
+REGIONS = Release(COUNTS, Query(identity, 1.0, step=1), DiscreteLaplace(2.0))
+
+
+def test_a_pilot_straightens_the_inputs_that_are_left():
+    model, rng = Model(FUNNEL, in_regions), np.random.default_rng(1)
+    result, _ = marginal(REGIONS, model, rng)
+    task = Task(REGIONS, model, 500, 4000, None, dict(progress=False), {}, [])
+    searched = _straight(task, result, 4000, rng)
+    assert isinstance(searched.prior, Straight) and searched.prior.inputs == 3
+    assert [0 < line["simulations"] <= 500 for line in task.history] == [True]
+    few = Task(REGIONS, model, 500, 2000, None, dict(progress=False), {}, [])
+    assert _straight(few, result, 2000, rng) is result.opened and not few.history
+
+
+@pytest.mark.slow
+def test_a_funnel_is_straightened_and_agrees_with_quadrature():
+    "Mean and evidence within four standard errors: a false alarm in 5,000."
+    how = dict(rng=np.random.default_rng(1), target_ess=500, progress=False)
+    found = infer(REGIONS, Model(FUNNEL, in_regions), **how)
+    mean, log_evidence = by_quadrature(REGIONS, FUNNEL)
+    assert (np.abs(found.mean() - mean) < 4 * found.mcse()).all()
+    assert abs(found.log_evidence - log_evidence) < 4 * found.log_evidence_error
+    spent = [line["simulations"] for line in found.info["history"] if line["ess"] > 0]
+    assert found.exact and len(spent) == 2 and spent[0] < 5001  # a pilot, and one search

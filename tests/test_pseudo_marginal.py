@@ -178,7 +178,8 @@ def refined(start=roughly(0.9), release=RELEASE, model=Forecasting(PRIOR, TIMES)
     )
 
 
-@pytest.mark.parametrize("centre", [0.9, 0.2, 6.0])  # right, and far out on either side
+# far out on either side, and right
+@pytest.mark.parametrize("centre", [0.2, 6.0, pytest.param(0.9, marks=pytest.mark.slow)])
 def test_refined_by_a_filter_it_is_exact_wherever_it_began(centre):
     z = np.linspace(-2.5, 2.5, 2001)
     log_p = np.array([exact(s, 0.05) for s in np.exp(z)]) + stats.norm(0, 0.4).logpdf(z)

@@ -1,5 +1,6 @@
 """The runners of notebooks and tests, the records they keep, and what the pages say of both."""
 
+import ast
 import json
 import re
 import subprocess
@@ -178,7 +179,9 @@ def test_the_record_of_slow_runs():
 
 def test_every_mutant_stands_once_in_its_module_and_names_tests_that_exist():
     for mutant in MUTANTS:
-        assert (ROOT / mutant.where).read_text().count(mutant.old) == 1, mutant
+        text = (ROOT / mutant.where).read_text()
+        assert text.count(mutant.old) == 1, mutant
+        ast.parse(text.replace(mutant.old, mutant.new))
         files = [file.partition("::")[0] for file in files_of(mutant)]
         assert files and all((ROOT / file).exists() for file in files), mutant
 

@@ -90,10 +90,8 @@ def test_spike_slab():
     )
 
 
-def test_same_seed_same_result():
+def test_what_a_run_returns():  # the same for the same seed: in 48_rnpe
     a = rnpe(RELEASE, MODEL, rng=np.random.default_rng(4), **TINY, **SHORT)
-    b = rnpe(RELEASE, MODEL, rng=np.random.default_rng(4), **TINY, **SHORT)
-    assert np.array_equal(a.theta, b.theta) and np.array_equal(a.summaries, b.summaries)
     assert (
         len(a) == 400
         and a.names == ("theta",)

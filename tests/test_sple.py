@@ -116,12 +116,9 @@ def test_whole_numbers():
     )
 
 
-def test_same_seed_same_result(posterior):
-    again = sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY)
-    assert np.array_equal(again.theta, posterior.theta)
-    assert not np.array_equal(
-        sple(RELEASE, MODEL, rng=np.random.default_rng(2), **TINY).theta, posterior.theta
-    )
+def test_another_seed_gives_another_result(posterior):  # the same seed: in 46_sple
+    other = sple(RELEASE, MODEL, rng=np.random.default_rng(2), **TINY)
+    assert not np.array_equal(other.theta, posterior.theta)
 
 
 def test_simulations_carry_exact_weights(posterior):

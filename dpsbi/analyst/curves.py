@@ -58,7 +58,7 @@ def forth(x, raw, bound):
             _shares(raw[i, j, k : 2 * k], sizes[i, j, 1])
             if not abs(x[i, j]) <= bound:
                 continue
-            w, h = sizes[i, j]
+            w, h = sizes[i, j, 0], sizes[i, j, 1]
             t, left, low, b = (x[i, j] + bound) / (2 * bound), 0.0, 0.0, 0
             while b < k - 1 and t >= left + w[b]:
                 left, low, b = left + w[b], low + h[b], b + 1
@@ -66,7 +66,8 @@ def forth(x, raw, bound):
             first, second = _slope(raw[i, j, 2 * k :], b), _slope(raw[i, j, 2 * k :], b + 1)
             rise, log_slope[i, j] = _value(xi, w[b], h[b], first, second)
             y[i, j] = 2 * bound * (low + rise) - bound
-            bins[i, j], local[i, j] = b, (xi, first, second)
+            bins[i, j] = b
+            local[i, j, 0], local[i, j, 1], local[i, j, 2] = xi, first, second
     return y, log_slope, sizes, bins, local
 
 # %% ../../nbs/analyst/39_curves.ipynb #cv-back-one
@@ -111,7 +112,8 @@ def back(by_y, by_log, bound, sizes, bins, local):
             b = bins[i, j]
             if b < 0:
                 continue
-            (xi, first, second), (w, h) = local[i, j], sizes[i, j]
+            xi, first, second = local[i, j, 0], local[i, j, 1], local[i, j, 2]
+            w, h = sizes[i, j, 0], sizes[i, j, 1]
             g = 2 * bound * by_y[i, j]
             found = _derivatives(xi, w[b], h[b], first, second, g, by_log[i, j])
             by_x[i, j] = found[0] / (2 * bound * w[b])

@@ -73,6 +73,29 @@ MOST_BEGUN = POPULATIONS * PARTICLES + 40 + probe_size()  # simulations before a
 AUDITED = 4  # rows that are run once more at the end, one at a time
 
 
+def _told(release, model, draws, limit, rng, begun) -> dict:
+    "The fingerprint of a run."
+    about = dict(
+        method="input_smc",
+        version=2,
+        s_dp=release.s_dp.tolist(),
+        mechanism=release.mechanism,
+        prior=about_prior(model.prior),
+        draws=draws,
+        limit=limit,
+        seed=seed_state(rng),
+    )
+    return about if begun is None else about | dict(start=begun.law.means.tolist())
+
+# %% ../../nbs/analyst/38_input_smc.ipynb #5e6ad916
+def _climbed(task: Task, draws: int, begin, rise, run) -> tuple:
+    "The last temperature, and of the chains there: draws, last particles, acceptance, values."
+    first = _first(task, begin)
+    chains = max(first.log_eta.shape[1] // MOVES, 3)
+    stage = climb(task, first, chains, rise)
+    return stage, _chains(task, stage, draws, run) if stage.power == 1 else _none(stage)
+
+# %% ../../nbs/analyst/38_input_smc.ipynb #de20eca1
 def input_smc(
     release: Release,
     model: Model,
@@ -134,17 +157,7 @@ def input_smc(
     _check(release, model, draws, rng, max_simulations)
     coordinates = NormalCoordinates(model.prior)
     begun = None if start is None else _begun(start, model, coordinates)
-    about = dict(
-        method="input_smc",
-        version=2,
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
-        prior=about_prior(model.prior),
-        draws=draws,
-        limit=max_simulations,
-        seed=seed_state(rng),
-    )
-    about |= {} if begun is None else dict(start=begun.law.means.tolist())
+    about = _told(release, model, draws, max_simulations, rng, begun)
     journal = SlowJournal(call.saved(about))
     probe, begin, rise, run, audit = rng.spawn(5)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
@@ -153,11 +166,7 @@ def input_smc(
         limit = max_simulations - AUDITED
         about = release, model, coordinates, by_row, limit, call.executor, journal, bar, tally
         task = Task(*about, begun)
-        first = _first(task, begin)
-        chains = max(first.log_eta.shape[1] // MOVES, 3)
-        stage = climb(task, first, chains, rise)
-        made = _chains(task, stage, draws, run) if stage.power == 1 else _none(stage)
-        v, last, accepted, values = made
+        stage, (v, last, accepted, values) = _climbed(task, draws, begin, rise, run)
     task = replace(task, limit=max_simulations)
     audited = _audited(task, last, audit)
     return _concluded(task, stage, (v, values), accepted, audited, draws)
@@ -181,7 +190,7 @@ def _first(task: Task, rng) -> Cloud:
         raise no_weight(task.release, task.tally["made"])
     return first
 
-
+# %% ../../nbs/analyst/38_input_smc.ipynb #b3427117
 def _begun(start: Posterior, model: Model, coordinates: NormalCoordinates) -> Start:
     "What the tempering begins from; ValueError for a posterior of other parameters."
     if tuple(start.names) != tuple(model.prior.names):
@@ -193,7 +202,7 @@ def _begun(start: Posterior, model: Model, coordinates: NormalCoordinates) -> St
     draws = start.resample(min(4000, max(200, int(start.ess))), rng).theta
     return Start.of(draws, coordinates, rng)
 
-
+# %% ../../nbs/analyst/38_input_smc.ipynb #b22af273
 def _none(stage: Stage):
     "No chains, as power 1 was not reached."
     d = stage.moved.last.x.shape[2]
@@ -240,42 +249,14 @@ def _doubts(stage: Stage, v: np.ndarray, worth: np.ndarray, names) -> str:
     return ""
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #72537b4b
-def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws) -> Posterior:
-    "The posterior with its story, and the warnings that it deserves."
-    v, every = chains
-    if task.journal.saved.path is not None:
-        task.journal.write()
-    prior, made, failed = task.model.prior, task.tally["made"], task.tally["failed"]
-    names = [f"coordinate {j}" for j in range(v.shape[3])]
-    names = prior.names if len(prior.names) == len(names) else names
-    finished = v.shape[2] >= 4
-    worth = _worth(v) if finished else np.zeros(task.coordinates.dim)
-    reason = audit or _doubts(stage, v, worth, names)
-    if finished:
-        theta = task.coordinates.theta(v.reshape(-1, v.shape[3]))
-        found = dict(chains=v.shape[0] * v.shape[1], families=POPULATIONS)
-        found["rhat"] = _between(theta).tolist()
-        log_weights, s = None, every.result()
-        found["values_rhat"] = _between(s.reshape(-1, s.shape[-1])).tolist()
-        values = of_chains(s, v.shape[2], every.stride)
-    else:
-        theta, log_weights, values = _as_far(task, stage)
-        found = dict(unfinished=True)
-    values = handed_over(task.release, task.model, values, log_weights)
-    if reason:
-        warn(f"the result is not exact: {reason}, after {made:,} simulations")
-    elif worth.min() < draws:
-        warn(
-            f"the result is worth {worth.min():.0f} draws, not {draws:,}, after {made:,} "
-            "simulations; allow more"
-        )
-    if failed > 0.01 * made:
-        warn(f"{failed:,} of {made:,} simulations were not finite or could not have been released")
-    info = dict(method="input SMC", exact=not reason, reason=reason, simulations=made)
-    info |= found | _story(stage) | dict(accepted=accepted, worth=worth.tolist(), failed=failed)
-    info |= dict(inputs=stage.moved.last.x.shape[2] - task.coordinates.dim, by_row=task.by_row)
-    about = prior.names, info | values["info"]
-    return Posterior(theta, log_weights, *about, values=values["values"])
+def _as_chains(task: Task, v: np.ndarray, every) -> tuple:
+    "Draws of the chains, their values, and what is told of both."
+    theta = task.coordinates.theta(v.reshape(-1, v.shape[3]))
+    s = every.result()
+    found = dict(chains=v.shape[0] * v.shape[1], families=POPULATIONS)
+    found["rhat"] = _between(theta).tolist()
+    found["values_rhat"] = _between(s.reshape(-1, s.shape[-1])).tolist()
+    return theta, of_chains(s, v.shape[2], every.stride), found
 
 
 def _between(theta: np.ndarray) -> np.ndarray:
@@ -283,6 +264,46 @@ def _between(theta: np.ndarray) -> np.ndarray:
     return rhat(theta.reshape(POPULATIONS, -1, theta.shape[1]))
 
 
+def _warned(reason: str, worth: float, draws: int, task: Task) -> None:
+    "The warnings that a result deserves."
+    made, failed = task.tally["made"], task.tally["failed"]
+    if reason:
+        warn(f"the result is not exact: {reason}, after {made:,} simulations")
+    elif worth < draws:
+        warn(
+            f"the result is worth {worth:.0f} draws, not {draws:,}, after {made:,} "
+            "simulations; allow more"
+        )
+    if failed > 0.01 * made:
+        warn(f"{failed:,} of {made:,} simulations were not finite or could not have been released")
+
+# %% ../../nbs/analyst/38_input_smc.ipynb #a60b8675
+def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws) -> Posterior:
+    "The posterior with its story, and the warnings that it deserves."
+    v, every = chains
+    if task.journal.saved.path is not None:
+        task.journal.write()
+    prior, tally, log_weights = task.model.prior, task.tally, None
+    names = [f"coordinate {j}" for j in range(v.shape[3])]
+    names = prior.names if len(prior.names) == len(names) else names
+    finished = v.shape[2] >= 4
+    worth = _worth(v) if finished else np.zeros(task.coordinates.dim)
+    reason = audit or _doubts(stage, v, worth, names)
+    if finished:
+        theta, values, found = _as_chains(task, v, every)
+    else:
+        theta, log_weights, values = _as_far(task, stage)
+        found = dict(unfinished=True)
+    values = handed_over(task.release, task.model, values, log_weights)
+    _warned(reason, worth.min(), draws, task)
+    info = dict(method="input SMC", exact=not reason, reason=reason, simulations=tally["made"])
+    info |= found | _story(stage) | dict(accepted=accepted, worth=worth.tolist())
+    info["failed"] = tally["failed"]
+    info |= dict(inputs=stage.moved.last.x.shape[2] - task.coordinates.dim, by_row=task.by_row)
+    about = prior.names, info | values["info"]
+    return Posterior(theta, log_weights, *about, values=values["values"])
+
+# %% ../../nbs/analyst/38_input_smc.ipynb #07aaa199
 def _as_far(task: Task, stage: Stage):
     "Particles of the last power, weighed for power 1."
     cloud = stage.moved.cloud

@@ -174,7 +174,8 @@ def _outbreak(
     """
     s, tally, top = np.empty(4, np.uint64), np.zeros(2, np.int64), np.zeros(4, np.int64)
     set_seed(seed, s)
-    x[:] = 0
+    for k in range(x.size):  # loops, not slices: quicker to compile
+        x[k] = 0
     t, begin, n, k, wait1, wait2 = 0.0, -1.0, 0, 0, True, True
     while t < begin + years or begin < 0:
         stop = t + 1 if begin < 0 else begin if t < begin else begin + years
@@ -184,7 +185,9 @@ def _outbreak(
         if n < 0:
             return False
         t, k = stop, 1 - k
-        compliant = (buffers[k, :n] & 1).sum()
+        compliant = 0
+        for i in range(n):
+            compliant += buffers[k, i] & 1
         if begin < 0:
             wait1, wait2 = wait1 and n - compliant < n1, wait2 and compliant < n2
             if not (wait1 or wait2) or t >= longest / 2:
@@ -205,7 +208,8 @@ def _outbreaks(columns, seeds, shortest, longest, years, observed, first, last, 
     total, birth = np.empty(2), np.empty(2)
     for i in range(first, last):
         b, j = i // seeds.shape[1], i % seeds.shape[1]
-        a1, d1, a2, burden, n1, n2 = columns[b]
+        a1, d1, a2 = columns[b, 0], columns[b, 1], columns[b, 2]
+        burden, n1, n2 = columns[b, 3], columns[b, 4], columns[b, 5]
         total[0], total[1] = a1 + d1, a2 + D2
         birth[0], birth[1] = a1 / (a1 + d1), a2 / (a2 + D2)
         seed, x, done = seeds[b, j], out[b, j], False
