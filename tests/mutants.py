@@ -1223,6 +1223,13 @@ MUTANTS += [
         "test_input_smc.py::test_a_start_good_or_bad_leads_to_the_same_posterior",
     ),
     Mutant(
+        "analyst.straight",
+        "return self.prior.log_abs_det(z) - stretched",
+        "return self.prior.log_abs_det(z)",
+        "straight coordinates without their Jacobian",
+        "test_marginal.py",
+    ),
+    Mutant(
         "planning.sizes",
         "np.full(len(s_dp), np.log(self.sizes[k]))",
         "np.full(len(s_dp), 0.0)",
