@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from .count_laws import Case, CountLaw, Group, disjoint
+from .count_ranks import place_among
 from .one_count import CONTRADICTION, Pooled, likelihoods, with_prior
+from .sorted_laws import ValueLaw
 from ..mechanisms import Release, observed
 from ..mechanisms.joint import check_possible
 from ..posterior import Posterior
@@ -23,7 +25,7 @@ from ..privacy import whole_number
 # %% ../../nbs/analyst/51_noisy_counts.ipynb #193043ea-b1
 @dataclass(frozen=True, eq=False)
 class LawsOfCounts:
-    "Laws of counts, and of functions of two; for the fields see `TrueCounts`."
+    "Laws of counts, of their sums, and of functions of two; for the fields see `TrueCounts`."
 
     names: tuple[str, ...]
     cases: list[Case]
@@ -45,23 +47,50 @@ class LawsOfCounts:
 
     __getitem__ = sum
 
-    def law(self, function: Callable, a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
-        """The law of a function of two counts: its values, sorted, and their probabilities.
+    def law(self, function: Callable, a: str | Sequence[str], b: str | Sequence[str]) -> ValueLaw:
+        """The law of a function of two counts, each a cell or the sum of several.
+
+        `values, p = counts.law(lambda a, b: a / b, ["may", "june"], "july")` reads it; it has a
+        mean, probabilities and intervals of its own.
 
         Parameters
         ----------
         function : callable
-            (a, b) -> values, for arrays; `lambda a, b: a / b`, say.
-        a, b : str
-            The cells.
+            (a, b) -> values, for arrays.
+        a, b : str or sequence of str
+            The cells, or those of a sum; no cell in both.
         """
-        (i, j), found, p = self._places([a, b]), [], []
+        (i, j), found, p = self._sides(a, b), [], []
         for case, weight in zip(self.cases, self.weights):
             x, y, joint = case.joint(i, j)
-            found.append(np.asarray(function(x[:, None], y[None]), float) + np.zeros_like(joint))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values = np.asarray(function(x[:, None], y[None]), float)
+            found.append(np.broadcast_to(values, joint.shape))
             p.append(weight * joint)
         values, place = np.unique(np.concatenate([v.ravel() for v in found]), return_inverse=True)
-        return values, np.bincount(place, np.concatenate([v.ravel() for v in p]), len(values))
+        return ValueLaw(values, np.bincount(place, np.concatenate([v.ravel() for v in p])))
+
+    def difference(self, a: str | Sequence[str], b: str | Sequence[str]) -> CountLaw:
+        """The law of one count or sum less another, by convolution: as wide as they may be.
+
+        Parameters
+        ----------
+        a, b : str or sequence of str
+            The cells, or those of a sum; no cell in both.
+        """
+        i, j = self._sides(a, b)
+        return _mixed([case.difference(i, j) for case in self.cases], self.weights)
+
+    def _sides(self, a, b) -> tuple[list[int], list[int]]:
+        "The places of two cells or groups."
+        i, j = self._places(a), self._places(b)
+        shared = [self.names[k] for k in i if k in j]
+        if shared:
+            raise ValueError(
+                f"{shared[0]!r} is on both sides: for two counts two, and for a part of a sum the "
+                "others of the sum: lambda part, others: part / (part + others)"
+            )
+        return i, j
 
 # %% ../../nbs/analyst/51_noisy_counts.ipynb #193043ea
 @dataclass(frozen=True, eq=False)
@@ -78,17 +107,36 @@ class TrueCounts(LawsOfCounts):
         Their posterior probabilities.
     """
 
-    def probability(self, event: Callable, a: str, b: str) -> float:
-        "That an event of two counts holds: `probability(lambda a, b: a > b, 'men', 'women')`."
-        (i, j), found = self._places([a, b]), 0.0
+    def probability(self, event: Callable, a: str | Sequence[str], b: str | Sequence[str]) -> float:
+        "That an event of two counts or sums holds: `lambda a, b: a > b`, of 'men' and 'women'."
+        (i, j), found = self._sides(a, b), 0.0
         for case, weight in zip(self.cases, self.weights):
             x, y, joint = case.joint(i, j)
             holds = np.broadcast_to(event(x[:, None], y[None]), joint.shape)
             found += weight * joint[np.asarray(holds, bool)].sum()
         return float(found)
 
+    def rank(self, name: str, among: Sequence[str] | None = None, ties: str = "best") -> CountLaw:
+        """The law of a cell's place by size, 1 for the largest: without draws.
+
+        Parameters
+        ----------
+        name : str
+            The cell.
+        among : sequence of str, optional
+            The cells that it is compared with; default: all.
+        ties : str
+            "best": equal counts share the upper place, 1 + the number of larger ones. "worst":
+            the lower one, 1 + the number of others that are at least as large.
+        """
+        if ties not in ("best", "worst"):
+            raise ValueError(f'ties are counted at "best" or "worst", not {ties!r}')
+        (j,), others = self._places(name), self._places(self.names if among is None else among)
+        laws = [place_among(case, j, others, ties) for case in self.cases]
+        return _mixed(laws, self.weights)
+
     def sample(self, n: int, rng: np.random.Generator) -> Posterior:
-        "n independent joint draws of all counts, as a Posterior: for ranks, and whatever else."
+        "n independent joint draws of all counts, as a Posterior: for whatever has no law here."
         n = whole_number("n", n, 1)
         share = rng.multinomial(n, self.weights)
         parts = [case.sample(k, rng) for case, k in zip(self.cases, share) if k]
@@ -191,7 +239,7 @@ def noisy_counts(
     Returns
     -------
     TrueCounts
-        The laws of cells, of sums, and of functions of two; draws for everything else.
+        The laws of cells, of sums, of their differences, ratios and ranks; draws for all else.
 
     Raises
     ------
