@@ -55,7 +55,7 @@ ROOMS = {
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
-        analyst.frugal analyst.summed analyst.infer analyst.count_laws
+        analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.count_laws
         analyst.count_trees
         analyst.one_count analyst.noisy_counts analyst.noisy_trees analyst.compare
         analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
