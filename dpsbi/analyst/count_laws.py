@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NEGLIGIBLE', 'OUT_OF_REACH', 'LARGEST_TABLE', 'values_at', 'Probabilities', 'CountLaw', 'Group', 'disjoint',
-           'Conditioned', 'Case', 'added']
+           'Conditioned', 'TwoSums', 'Case', 'added']
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #b9b48e91
 import math
@@ -170,6 +170,11 @@ class Conditioned:
                 left -= inside
         return total + added([self.laws[j] for j in left])
 
+# %% ../../nbs/analyst/50_count_laws.ipynb #cl-two
+@dataclass(frozen=True, eq=False)
+class TwoSums(Conditioned):
+    "Laws of two sums of counts; for the fields see `Case`."
+
     def _sides(self, a, b) -> tuple[CountLaw, CountLaw, list]:
         """Two sums over different cells: what of each is free, and what totals tie together.
 
@@ -185,19 +190,6 @@ class Conditioned:
             laws = [added([self.laws[j] for j in part]) for part in parts]
             tied.append((group.total, self.rest(group, {*parts[0], *parts[1]}), *laws))
         return free[0], free[1], tied
-
-# %% ../../nbs/analyst/50_count_laws.ipynb #ece5bd7e
-@dataclass(frozen=True, eq=False)
-class Case(Conditioned):
-    """Independent counts, conditioned on totals over disjoint groups.
-
-    Parameters
-    ----------
-    laws : list of CountLaw
-        Of the cells, before the totals.
-    groups : list of Group
-        Disjoint.
-    """
 
     def joint(
         self, a: Sequence[int], b: Sequence[int]
@@ -224,6 +216,19 @@ class Case(Conditioned):
                 p[k : k + len(y.p)] += own[::-1]
             law = law + CountLaw(x.first - int(y.values[-1]), p)
         return law
+
+# %% ../../nbs/analyst/50_count_laws.ipynb #ece5bd7e
+@dataclass(frozen=True, eq=False)
+class Case(TwoSums):
+    """Independent counts, conditioned on totals over disjoint groups.
+
+    Parameters
+    ----------
+    laws : list of CountLaw
+        Of the cells, before the totals.
+    groups : list of Group
+        Disjoint.
+    """
 
     def log_evidence(self) -> float:
         "log of the probability that all totals hold; -inf where one is out of reach."
