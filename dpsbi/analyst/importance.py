@@ -50,7 +50,7 @@ class _Size:
         particles = min(_values_apart(release, model), left // LEAST_DRAWS)
         return cls(simulations) if particles < 2 else cls(left // particles, particles, TRIED)
 
-
+# %% ../../nbs/analyst/32_importance.ipynb #imp-apart
 def _values_apart(release, model) -> int:
     "How many values are declared independent, and have noise of their own; 0 where none are."
     whole = released_width(release) != release.s_dp.size
@@ -83,8 +83,22 @@ class _Begun:
         history: dict[str, list] = dict(power=[], ess=[], components=[], failed=[])
         return cls(release, model, size, run, recorded, keeper, history)
 
+# %% ../../nbs/analyst/32_importance.ipynb #imp-weighed
+class _Weighed(_Begun):
+    "A run that can simulate."
+
+    def simulated(self, z, rng, silent) -> tuple:
+        "log η of draws, or its estimate, and how many simulations failed; None: those of -inf."
+        theta, before = self.model.prior.from_unconstrained(z), self.run.log_ratio(z)
+        about = self.release, self.model, theta
+        if self.size.particles == 1:
+            return simulate_kept(*about, self.keeper, before, rng=rng, **silent), None
+        values, log_f, failed = simulate_apart(*about, self.size.particles, rng=rng, **silent)
+        self.keeper.add(values, np.where(log_f > -np.inf, before + log_f, -np.inf))
+        return log_f, failed
+
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d-c
-class _Search(_Begun):
+class _Search(_Weighed):
     "A run of importance sampling, round by round."
 
     def round(self, r, rng, silent) -> dict:
@@ -97,7 +111,7 @@ class _Search(_Begun):
             z, log_eta = self.recorded["z"][r], self.recorded["log_eta"][r]
             failed = self.recorded["failed"][r] if "failed" in self.recorded else None
         else:
-            log_eta, failed = self._simulated(z, rng, silent)
+            log_eta, failed = self.simulated(z, rng, silent)
         run.add(z, log_eta)
         history["failed"].append(np.isneginf(log_eta).sum() if failed is None else failed)
         history["ess"].append(draws_worth(run.log_weights))
@@ -105,16 +119,6 @@ class _Search(_Begun):
         made = dict(z=run.z.reshape(*shape, -1), log_eta=run.log_eta.reshape(shape))
         made |= {} if failed is None else dict(failed=np.array(history["failed"]))
         return made | self.keeper.arrays()
-
-    def _simulated(self, z, rng, silent) -> tuple:
-        "log η of draws, or its estimate, and how many simulations failed; None: those of -inf."
-        theta, before = self.model.prior.from_unconstrained(z), self.run.log_ratio(z)
-        about = self.release, self.model, theta
-        if self.size.particles == 1:
-            return simulate_kept(*about, self.keeper, before, rng=rng, **silent), None
-        values, log_f, failed = simulate_apart(*about, self.size.particles, rng=rng, **silent)
-        self.keeper.add(values, np.where(log_f > -np.inf, before + log_f, -np.inf))
-        return log_f, failed
 
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d-d
 def _about(release, model, proposal, rng, defensive, simulations, size) -> dict:
@@ -261,7 +265,7 @@ def _told(search, doubt) -> dict:
     )
     return info | (dict(exact=False, reason=doubt) if doubt else {})
 
-
+# %% ../../nbs/analyst/32_importance.ipynb #imp-posterior
 def _posterior(search, target_ess, doubt):
     "The weighted draws as a Posterior, with what is to be said of the run."
     run, model, release = search.run, search.model, search.release

@@ -55,7 +55,7 @@ def one_of_each(log_w: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     points = rng.random((len(log_w), 1)) * reached[:, -1:]
     return np.minimum((reached <= points).sum(axis=1), log_w.shape[1] - 1)
 
-
+# %% ../../nbs/analyst/37_independence.ipynb #ind-values
 def values_apart(parts: Parts, s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Values (B, R), each one of M by the density of its own released value.
 
@@ -75,10 +75,24 @@ def values_apart(parts: Parts, s: np.ndarray, rng: np.random.Generator) -> np.nd
     columns = range(s.shape[2])
     return np.stack([s[each, one_of_each(log_eta[..., j], rng), j] for j in columns], axis=1)
 
-# %% ../../nbs/analyst/37_independence.ipynb #ind-apart
+# %% ../../nbs/analyst/37_independence.ipynb #ind-block
 BLOCK = 2**16  # simulations whose values are held at once
 
 
+def _block(release, model, parts, particles, call, theta, run, pick) -> tuple:
+    "Values (n, R) and estimates (n,) at some parameters, and how many simulations failed."
+    copies = np.repeat(theta, particles, axis=0)
+    found = in_batches(release, model, copies, _all_values, run, call)
+    s = np.concatenate([part for _, part in found]).reshape(len(theta), particles, -1)
+    log_f = log_product_of_means(parts, s[..., : release.s_dp.size])
+    return values_apart(parts, s, pick), log_f, int(np.isnan(s).any(axis=2).sum())
+
+
+def _all_values(model, release, theta, rng):
+    "All values (B, R) behind a release: what one worker does."
+    return all_values(model, release, theta, rng)
+
+# %% ../../nbs/analyst/37_independence.ipynb #ind-apart
 def simulate_apart(
     release: Release,
     model: Model,
@@ -105,21 +119,10 @@ def simulate_apart(
     """
     call, parts = Call.of(running, simulate_apart), parts_of(release.mechanism, release.s_dp)
     blocks = np.array_split(theta, -(-len(theta) * particles // BLOCK))
-    values, log_f, failed = [], [], 0
-    for block, child in zip(blocks, rng.spawn(len(blocks))):
-        run, pick = child.spawn(2)
-        copies = np.repeat(block, particles, axis=0)
-        found = in_batches(release, model, copies, _all_values, run, call)
-        s = np.concatenate([part for _, part in found]).reshape(len(block), particles, -1)
-        failed += int(np.isnan(s).any(axis=2).sum())
-        log_f.append(log_product_of_means(parts, s[..., : release.s_dp.size]))
-        values.append(values_apart(parts, s, pick))
-    return np.concatenate(values), np.concatenate(log_f), failed
-
-
-def _all_values(model, release, theta, rng):
-    "All values (B, R) behind a release: what one worker does."
-    return all_values(model, release, theta, rng)
+    about = [(block, *child.spawn(2)) for block, child in zip(blocks, rng.spawn(len(blocks)))]
+    found = [_block(release, model, parts, particles, call, *each) for each in about]
+    values, log_f, failed = zip(*found)
+    return np.concatenate(values), np.concatenate(log_f), sum(failed)
 
 # %% ../../nbs/analyst/37_independence.ipynb #ind-dependence
 TRIED = 400  # simulations at one parameter by which a declared independence is tested
