@@ -77,7 +77,6 @@ def chromium(folder: Path):
         options.add_argument(flag)
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
-    driver.set_script_timeout(PATIENCE)
     driver.set_page_load_timeout(120)
     try:
         yield driver
@@ -92,9 +91,10 @@ return Boolean(panel && panel.content && panel.content.widgets && panel.content.
     && panel.sessionContext.session.kernel.status === 'idle');
 """
 RUN = """
-const done = arguments[arguments.length - 1];
-window.jupyterapp.commands.execute('notebook:run-all-cells').then(() => done(true));
+window.ranAll = false;
+window.jupyterapp.commands.execute('notebook:run-all-cells').then(() => { window.ranAll = true; });
 """
+RAN = "return window.ranAll;"
 CELLS = "return window.jupyterapp.shell.currentWidget.context.model.toJSON().cells;"
 SHOW = """
 const notebook = window.jupyterapp.shell.currentWidget.content;
@@ -121,7 +121,8 @@ def run_all(driver, address: str, notebook: str) -> list[dict]:
     "Opens a notebook with a fresh kernel and runs all its cells; the cells, with their outputs."
     driver.get(f"{address}/lab/tree/{notebook}?reset")
     until(lambda: driver.execute_script(READY), 180, f"the kernel of {notebook}")
-    driver.execute_async_script(RUN)
+    driver.execute_script(RUN)  # and asked now and then: a request waits two minutes at most
+    until(lambda: driver.execute_script(RAN), PATIENCE, f"the cells of {notebook}")
     return driver.execute_script(CELLS)
 
 
