@@ -2,8 +2,8 @@
 
 One rate, two counts. The truth is a sum over rates and counts. `run(noise, done, engine)` is one
 cell of the matrix; all cells of the quick engines are tests, and for each of the others a covering
-row: every noise and everything done to it. `python tests/test_matrix.py` runs what is missing of the
-whole matrix in `tests/records/matrix.jsonl`; delete that file to have all of it made anew.
+row: every noise and everything done to it. `python tests/test_matrix.py` runs what is missing in
+the record of the whole matrix, `tests/records/matrix.jsonl`; delete that file to make it anew.
 """
 
 import json
