@@ -14,9 +14,9 @@ ROOMS = {
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
         mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.published
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
-        mechanisms.independent mechanisms.joint mechanisms.parts mechanisms.agency_words
-        mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
-        weights kept chains cloud draws saved trust colours densities intervals
+        mechanisms.independent mechanisms.joint mechanisms.cells mechanisms.parts
+        mechanisms.agency_words mechanisms.agency_tables mechanisms.codebook mechanisms
+        laplace_difference weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
         particles stepped inverses reader laws tape replayed watched rqmc distances.kernels
