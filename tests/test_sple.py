@@ -159,6 +159,13 @@ def _moments(x, log_p):
     return mean, np.sqrt(p @ (x - mean) ** 2 / p.sum()), np.log(np.trapezoid(p, x))
 
 
+def test_a_clamp_between_whole_numbers_leaves_each_value_its_own_cell():
+    shown = np.array([[0.5], [1.0], [2.0], [3.0], [3.5]])
+    low, high = cells(Published(COUNT, clamp=(0.5, 3.5)), shown)
+    assert low.ravel().tolist() == [-np.inf, 0.5, 1.5, 2.5, 3.5]
+    assert high.ravel().tolist() == [0.5, 1.5, 2.5, 3.5, np.inf]
+
+
 class InThrees:
     "Multiples of three, and nothing that says so."
 

@@ -84,7 +84,8 @@ def sple(
 
     Raises
     ------
-    ValueError : for input that makes no sense, or where all simulations fail
+    ValueError : for input that makes no sense, where all simulations fail, or for a mechanism
+        of one's own whose values come again and again and that states no `step`
 
     Source: SPPE/SPLE, Algorithm 2.
     """
