@@ -7,6 +7,7 @@ __all__ = ['SEVERAL', 'Shown', 'values_info', 'Posterior', 'unpack']
 
 # %% ../nbs/05_posterior.ipynb #2953e26a
 import html
+import textwrap
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,15 +63,23 @@ class Shown(Trusted):
         draw: Any = curve if many else corner
         return draw(self, truth, others, **style)
 
+    def _why(self) -> str:
+        "How the draws were found, or else why they are not exact; empty where nobody says."
+        reason = self.info.get("reason")
+        return self.info.get("why") or (f"Not exact: {reason}." if reason else "")
+
     def __repr__(self):
         names = self.names if self.dim <= 8 else (*self.names[:2], "…", self.names[-1])
         return f"Posterior({len(self)} draws of {', '.join(names)}, {self._kind()})"
 
+    def __str__(self):
+        return "\n".join([repr(self), *textwrap.wrap(self._why(), 96)])
+
     def _repr_html_(self) -> str:
         k = "" if self.log_weights is None else f", Pareto k {self.pareto_k:.2f}"
-        reason = f" ({html.escape(self.info['reason'])})" if self.info.get("reason") else ""
-        title = f"<p>Posterior: {len(self):,} draws, {self._kind()}{k}{reason}</p>"
-        return title + self.summary()._repr_html_()
+        title = f"<p>Posterior: {len(self):,} draws, {self._kind()}{k}</p>"
+        why = f"<p>{html.escape(self._why())}</p>" if self._why() else ""
+        return title + why + self.summary()._repr_html_()
 
 # %% ../nbs/05_posterior.ipynb #post-values
 SEVERAL = 6  # most confidential values that are drawn pair by pair

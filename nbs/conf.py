@@ -68,7 +68,7 @@ mathjax3_config = {"svg": {"fontCache": "global", "scale": 0.92}, "options": {"e
 # ---- contents: every notebook once, floor by floor
 FLOORS = {
     "Start here": ["tutorials/*.ipynb", "what_there_is.ipynb", "private_and_exact.ipynb"],
-    "Foundations": ["[0-9]*.ipynb"],
+    "Foundations": ["00_privacy.ipynb", "[0-9]*.ipynb"],
     "Mechanisms": ["mechanisms/*.ipynb"],
     "Distances": ["distances/*.ipynb"],
     "Simulators": ["simulators/*.ipynb"],

@@ -4,9 +4,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsbi import Budgets, Laplace, Release, amortise, input_smc, refine, sple, sppe
+from dpsbi import (
+    Budgets,
+    Gaussian,
+    Laplace,
+    Model,
+    Prior,
+    Query,
+    Release,
+    amortise,
+    input_smc,
+    refine,
+    sple,
+    sppe,
+)
 from dpsbi.analyst.training import Training
 from dpsbi.checks.testing import agrees
+from dpsbi.privacy import identity
 from dpsbi.simulators import counts
 
 MODEL, QUERY = counts.gamma_poisson(25, 1), counts.counting_query()
@@ -66,3 +80,21 @@ def test_refine_asks_the_network_at_the_releases_own_epsilon(every):
 def test_a_range_is_no_mechanism_of_a_release(method):
     with pytest.raises(TypeError, match="amortise"):
         method(Release([30.0], QUERY, BUDGETS), MODEL, rng=np.random.default_rng(1))
+
+
+def test_refine_starts_from_the_one_fit_where_values_are_missing():
+    model = Model(
+        Prior(mu=stats.norm(0, 1)), lambda theta, rng: rng.normal(theta, 0.5, (len(theta), 3))
+    )
+    query = Query(identity, sensitivity=1, norm="l2", dim=3)
+    budgets, rng = Budgets(Gaussian, 0.5, 50, 1e-6, missing=0.5), np.random.default_rng(3)
+    quick = dict(simulations=1000, training=Training(final_steps=20, members=1), progress=False)
+    one = amortise(query, budgets, model, rng=rng, **quick)
+    noise = budgets.mechanism(query, 20.0)
+    release = Release([1.0, np.nan, 0.7], query, noise)
+    rough = one.posterior(release, draws=1000, rng=rng)
+    found = refine(rough, release, model, rng=rng, simulations=4000, progress=False)
+    precision = 2 / (0.25 + noise.scale**2)  # of the two values that there are
+    mean, sd = 0.85 * precision / (1 + precision), (1 + precision) ** -0.5
+    agrees(found.mean(), [mean], found.mcse())
+    assert abs(found.std()[0] - sd) < stats.norm.isf(0.5e-6) * sd / found.ess**0.5

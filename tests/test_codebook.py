@@ -16,6 +16,7 @@ from dpsbi import Codebook, Query, Release
 from dpsbi.analyst.noisy_counts import noisy_counts
 from dpsbi.mechanisms import (
     BinomialResponse,
+    ContinuousStaircase,
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
@@ -23,12 +24,16 @@ from dpsbi.mechanisms import (
     Laplace,
     Published,
     SmoothLaplace,
+    Staircase,
+    TruncatedGeometric,
+    join,
 )
 from dpsbi.mechanisms.agency_words import mechanism_of, words_of
 from dpsbi.privacy import identity
 
 VIEWS = Query(identity, 30, step=1, unit="person and day", neighbours="add-remove")
 CELLS = Query(identity, math.sqrt(10), norm="l2", step=1, dim=10)
+PAIR = Query(identity, 3, step=1, dim=2)
 GOOD = {
     "format": "dpsbi.codebook",
     "source": "an office, table 3",
@@ -77,6 +82,97 @@ def test_words_and_what_they_mean(entry, query, mechanism):
     found = mechanism_of(entry, query)
     assert type(found) is type(mechanism) and math.isclose(found.scale, mechanism.scale)
     assert getattr(found, "step", None) == getattr(mechanism, "step", None)
+
+
+@pytest.mark.parametrize(
+    "entry, mechanism",
+    [
+        (
+            {"noise": "truncated geometric", "scale": 3, "low": -2, "high": 20},
+            TruncatedGeometric(3.0, -2, 20),
+        ),
+        (
+            dict(noise="truncated geometric", epsilon=2, low=0, high=9, calibration="classical"),
+            TruncatedGeometric(1.5, 0, 9),
+        ),
+        (
+            {"noise": "Clamped geometric", "epsilon": 1.5, "low": 0, "high": 20},
+            Published(DiscreteLaplace(2.0), clamp=(0, 20)),
+        ),
+        (
+            dict(
+                noise="clamped geometric",
+                scale=2,
+                step=5,
+                low=0,
+                high=20,
+                post_processing={"round_to": 10},
+            ),
+            Published(DiscreteLaplace(2.0, 5.0), clamp=(0, 20), round_to=10),
+        ),
+        ({"noise": "staircase", "drop": 0.4, "width": 3, "inner": 2}, Staircase(0.4, 3, 2)),
+        # three steps over two values cross at most two stairs of three steps
+        ({"noise": "staircase", "epsilon": 0.8, "width": 3, "inner": 2}, Staircase(0.4, 3, 2)),
+        (
+            {"noise": "continuous staircase", "epsilon": 0.8, "width": 3.0, "inner": 1.5},
+            ContinuousStaircase(0.4, 3.0, 1.5),
+        ),
+    ],
+)
+def test_noise_within_a_range_and_stairs(entry, mechanism):
+    assert mechanism_of(entry, PAIR) == mechanism
+
+
+@pytest.mark.parametrize("noise", ["truncated geometric", "staircase", "continuous staircase"])
+def test_what_is_calibrated_exactly_costs_what_was_said(noise):
+    within = {"low": 0, "high": 12} if noise.startswith("trunc") else {}
+    entry = {"noise": noise, "epsilon": 0.7, "calibration": "exact"} | within
+    assert math.isclose(mechanism_of(entry, PAIR).cost(PAIR).epsilon, 0.7, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "entry, says",
+    [
+        ({"noise": "truncated geometric", "scale": 2}, 'lacks "low".*, and "high"'),
+        ({"noise": "truncated geometric", "scale": 2, "low": 0}, 'lacks "high"'),
+        ({"noise": "truncated geometric", "low": 0, "high": 5}, "state one of"),
+        ({"noise": "truncated geometric", "epsilon": 1, "low": 0, "high": 5}, '"classical"'),
+        ({"noise": "truncated geometric", "variance": 1, "low": 0, "high": 5}, "to count"),
+        ({"noise": "truncated geometric", "rho": 1, "low": 0, "high": 5}, "Gaussian noise"),
+        ({"noise": "truncated geometric", "scale": 2, "low": 0.5, "high": 5}, '"low" must be a'),
+        ({"noise": "truncated geometric", "scale": 2, "low": 5, "high": 5}, 'below "high"'),
+        ({"noise": "clamped geometric", "scale": 2, "low": 5}, 'lacks "high"'),
+        ({"noise": "clamped geometric", "low": 0, "high": 5}, "state one of"),
+        (
+            dict(
+                noise="clamped geometric",
+                scale=1,
+                low=0,
+                high=5,
+                post_processing=dict(clamp=[1, 2]),
+            ),
+            "says it again",
+        ),
+        ({"noise": "Laplace", "scale": 2, "high": 5}, '"high" says nothing of Laplace'),
+        ({"noise": "Gaussian", "scale": 2, "drop": 5}, '"drop" says nothing of Gaussian'),
+        ({"noise": "staircase", "epsilon": 1}, 'lacks "width".*, and "inner"'),
+        ({"noise": "staircase", "width": 2, "inner": 1}, '"drop" or "epsilon"'),
+        ({"noise": "staircase", "scale": 2}, "sets no stairs"),
+        ({"noise": "staircase", "calibration": "exact"}, 'lacks "epsilon"'),
+        ({"noise": "staircase", "drop": 1, "width": 2, "inner": 3}, "within one width"),
+        ({"noise": "staircase", "drop": 1, "width": "2", "inner": 1}, '"width" must be a number'),
+        ({"noise": "staircase", "epsilon": 1, "width": 1.5, "inner": 1}, "whole number"),
+        ({"noise": "staircase", "drop": 1, "epsilon": 1, "width": 3, "inner": 1}, "misread"),
+        ({"noise": "continuous staircase", "drop": 1, "width": 3}, 'lacks "inner"'),
+        ({"noise": "staircase", "drop": 1, "width": 3, "inner": 1, "low": 0}, '"low" says nothing'),
+    ],
+)
+def test_ranges_and_stairs_that_are_refused(entry, says):
+    with pytest.raises(ValueError, match=says) as refused:
+        mechanism_of(entry, PAIR)
+    assert (
+        str(refused.value).startswith("the mechanism") and str(refused.value).count("the mech") == 1
+    )
 
 
 def test_variance_of_geometric_noise():
@@ -146,6 +242,9 @@ noises = st.one_of(
     st.builds(Gaussian, st.floats(0.01, 1e4)),
     st.builds(DiscreteLaplace, st.floats(0.05, 1e3), st.sampled_from([1.0, 0.5, 5.0])),
     st.builds(DiscreteGaussian, st.floats(0.05, 1e3), st.sampled_from([1.0, 0.5, 5.0])),
+    st.builds(TruncatedGeometric, st.floats(0.5, 1e3), st.integers(-9, 9), st.integers(50, 90)),
+    st.builds(Staircase, st.floats(0.01, 3), st.integers(3, 9), st.integers(1, 3)),
+    st.builds(ContinuousStaircase, st.floats(0.01, 3), st.floats(1, 9), st.floats(0.1, 1)),
 )
 processings = st.fixed_dictionaries(
     {},
@@ -193,6 +292,21 @@ def test_a_release_comes_back(tmp_path):
     assert Release.load(tmp_path / "r.json").mechanism == mechanism
 
 
+def test_two_tables_joined_have_the_same_likelihood_in_one_codebook(tmp_path):
+    other = {"noise": "truncated geometric", "scale": 3, "low": 0, "high": 99}
+    first = Release.load(written(tmp_path))
+    both = join(first, Release.load(written(tmp_path, mechanism=other, values=[31, 4, 14])))
+    Codebook(both, "two tables").save(tmp_path / "both.json")
+    again = Release.load(tmp_path / "both.json")
+    assert again.mechanism == both.mechanism and again.query.sensitivity == 2
+    s = np.arange(6.0)[None] + np.arange(9.0)[:, None]
+    assert np.array_equal(
+        again.mechanism.log_prob(again.s_dp, s), both.mechanism.log_prob(both.s_dp, s)
+    )
+    apart = both.mechanism.cost(both.query).epsilon  # one sensitivity for all is an upper bound
+    assert apart <= again.mechanism.cost(again.query).epsilon < 2.01 * apart
+
+
 def test_what_has_no_words_is_refused(tmp_path):
     for mechanism, query in (
         (BinomialResponse(30, 4.0, 30), Query(identity, 1)),
@@ -226,6 +340,8 @@ def test_a_file_and_what_it_says(tmp_path):
         ({"noise": "discrete Gaussian", "scale": 2}, ..., 1.0),
         ({"noise": "Laplace", "scale": 2}, ..., None),
         ({"noise": "Laplace", "scale": 2}, 1, 1.0),
+        ({"noise": "truncated geometric", "scale": 2, "low": 0, "high": 9}, ..., 1.0),
+        ({"noise": "staircase", "drop": 1, "width": 2, "inner": 1, "step": 0.5}, ..., 0.5),
         ({"noise": "discrete Laplace", "scale": 2}, None, None),
         (
             [

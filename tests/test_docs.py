@@ -90,6 +90,10 @@ def test_contents_hold_every_notebook_once():
     )
 
 
+def test_the_first_floor_begins_with_privacy():
+    assert conf.contents()["Foundations"][0] == "00_privacy"
+
+
 def test_contents_in_reading_order(tmp_path):
     names = [
         "index",
@@ -272,7 +276,8 @@ def test_the_front_page_is_short():
     questions = next(t for c in cells if "| you say |" in (t := "".join(c["source"])))
     rows = [line.split("|") for line in questions.splitlines() if line.startswith("| I ")]
     assert len(rows) >= 10
-    assert all(links(open_)[0].endswith(".ipynb") for _, _, open_, _ in rows)
+    pages = [[link.partition("#")[0] for link in links(open_)] for _, _, open_, _ in rows]
+    assert all(len(one) == 1 and one[0].endswith(".ipynb") for one in pages), "one page each"
 
 
 # ---- links into a page

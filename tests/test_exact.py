@@ -446,6 +446,11 @@ def test_infer_solves_ten_counts_where_weights_cost_five_hundred_simulations_a_d
     release = Release(s_dp, Query(identity, 1, step=1, dim=10), noise)
     found, _ = heard(release, Model(GAMMA, simulate), target_ess=800, max_simulations=60_000)
     assert found.exact and found.info["engine"] == engine
+    told = " ".join(str(found).split("\n")[1:])
+    assert told == found.info["why"] and f"Found by {engine}" in told and "Exact: " in told
+    assert ("left: adaptive importance (" in told) == (simulate is sums_of_two)
+    assert ("draws counts last" in told) == (simulate is drawn_last)
+    assert "\n" not in repr(found)
     rate = np.linspace(5, 60, 2001)
     eta = np.exp(np.stack([noise.log_prob(np.array([y]), s[:, None]) for y in s_dp]))
     log_like = np.log(eta @ stats.poisson.pmf(s[:, None], rate)).sum(axis=0)
@@ -503,6 +508,8 @@ def test_what_is_not_exact_says_what_the_model_could_tell(approximation):
     names = "start and step", "StateSpace.from_functions", "independent=True"
     assert not found.exact and all(name in text for name in names)
     assert found.info["remedy"] in text
+    told = str(found).replace("\n", " ")
+    assert "Found by neural posterior" in told and f"Not exact: {found.info['reason']}" in told
     single = Release([37.4], counts.counting_query(), Laplace(1e-4))
     one, _ = heard(single, Model(GAMMA, lambda theta, rng: rng.normal(theta)), max_simulations=1000)
     assert not one.exact and one.info["remedy"] == ""

@@ -347,7 +347,8 @@ def test_epsilons_may_come_in_any_order_and_twice():
 
 
 def test_a_utility_that_is_nan_is_said_to_be():
-    asked = Questions(utilities={"log skew": lambda p: np.log(p.mean()[0])})
+    log_skew = {"log skew": lambda p: np.log(p.mean()[0])}
+    asked = Questions(utilities=log_skew, better={"log skew": "less"})
     with pytest.warns(UserWarning, match="'log skew' is NaN"), np.errstate(invalid="ignore"):
         found = quick(MODEL, {"mean": (QUERY, Laplace)}, questions=asked)
     assert found.table["log skew"].isna().all() and found.table.sd.notna().all()
@@ -361,6 +362,29 @@ def test_a_utility_that_is_nan_is_said_to_be():
     vector = Questions(utilities={"sds": lambda p: np.ones(2)})
     with pytest.raises(TypeError, match="'sds' must give one number"):
         quick(MODEL, {"mean": (QUERY, Laplace)}, questions=vector)
+
+
+def test_a_utility_has_the_direction_that_its_owner_says(tmp_path):
+    candidates = {"wide": lambda epsilon: (QUERY, Laplace(2 / epsilon)), "mean": (QUERY, Laplace)}
+    utilities = {"precision": lambda p: 1 / p.std()[0], "loss": lambda p: -(p.std()[0] ** -2)}
+    better = dict(precision="more", loss="less")
+    asked = Questions(utilities=utilities, better=better)
+    quick(MODEL, candidates, epsilons=(0.1, 1.0), questions=asked).save(tmp_path / "plan.json")
+    found = Plan.load(tmp_path / "plan.json")
+    for what in better:
+        assert list(found.best(1.0, what=what).index) == ["mean", "wide"]
+        low, high = found.curve("mean", "mean", what)[1]
+        least = found.epsilon_for(**{what: (low + high) / 2}).loc["mean"]
+        assert np.isclose(least.epsilon, 0.1**0.5)  # where the curve is straight in log ε
+        assert np.isnan(found.epsilon_for(**{what: 2 * high}).epsilon["mean"])
+        assert found.plot(what).axes[0].get_yscale() == "linear"
+    unsaid = Plan(found.rows)
+    assert unsaid.table.precision.notna().all()
+    for ask in (lambda: unsaid.best(1.0, what="loss"), lambda: unsaid.epsilon_for(loss=-1.0)):
+        with pytest.raises(ValueError, match="whether less or more of 'loss' is better"):
+            ask()
+    with pytest.raises(ValueError, match="'less' or 'more'"):
+        Questions(utilities=utilities, better=dict(precision="high"))
 
 
 def test_the_candidate_that_fails_is_named():

@@ -59,10 +59,13 @@ class Task:
         return path.with_name(f"{path.name}.{stage}.npz")
 
     def note(self, engine: str, posterior: Posterior, simulations: int, **more) -> None:
-        "One more line of the history."
+        "One more line of the history; the posterior is told which it is."
         line = dict(engine=engine, simulations=int(simulations), ess=math.nan, pareto_k=math.nan)
         if not posterior.approximate:
             line |= dict(ess=float(posterior.ess), pareto_k=float(posterior.pareto_k))
+        said = posterior.info.get("reason")
+        line |= dict(reason=said) if said else {}
+        posterior.info["attempt"] = len(self.history)
         self.history.append(line | dict(failed=posterior.info.get("failed", 0)) | more)
 
 # %% ../../nbs/analyst/49_attempts.ipynb #534d5101

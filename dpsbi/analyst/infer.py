@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ROUNDS', 'FIRST', 'USEFUL', 'MOST_REFINED', 'DEAR', 'LOOKED', 'WORTH', 'MOVED_FROM', 'KEPT', 'APPROXIMATE',
-           'CHECK_IT', 'STEPS', 'ALONE_EACH', 'NO_ENGINES', 'infer']
+           'CHECK_IT', 'STEPS', 'ALONE_EACH', 'infer']
 
 # %% ../../nbs/analyst/49_infer.ipynb #2735e768
 import math
@@ -14,16 +14,8 @@ from typing import Unpack
 
 import numpy as np
 
-from dpsbi.analyst.attempts import (
-    FILTERS,
-    PROBE,
-    PROBED,
-    Task,
-    augmented,
-    followed,
-    independent,
-    probed,
-)
+from .attempts import FILTERS, PROBED, Task, augmented, followed, independent, probed
+from .chosen import why
 from .consensus import ALONE, LEAST, consensus, doubts
 from .da_mcmc import LatentRecords
 from .frugal import FEWEST as FEWEST_KEPT
@@ -36,7 +28,7 @@ from .particle_filter import StateSpace
 from .proposals import NoWeight, warn_of_failures
 from .pseudo_marginal import FEWEST
 from .refine import refine
-from .summed import CHECK, SOUGHT, summed_out
+from .summed import summed_out
 from ..kept import ASIDE
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width
@@ -134,7 +126,8 @@ def infer(
     -------
     Posterior
         Its info holds exact (whether independent searches agree on it up to Monte Carlo error),
-        reason (why not), engine, simulations, and history, a line for each attempt.
+        reason (why not), engine, why (the choice in words, which `print` shows), simulations,
+        history, a line for each attempt, and attempt, the line that the result is of.
 
     Raises
     ------
@@ -329,9 +322,6 @@ def _remedy(task: Task) -> str:
     return STEPS + ALONE_EACH if plain and several else ""
 
 # %% ../../nbs/analyst/49_infer.ipynb #3fd36304-p2
-NO_ENGINES = PROBE, SOUGHT, CHECK
-
-
 def _beside_draws(task: Task) -> tuple[int, int]:
     "How many simulations beside draws of the result failed, and how many were made there."
     last = task.history[-1]
@@ -353,13 +343,14 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
             f"the result is worth {posterior.ess:.0f} draws, not {task.target:.0f}, "
             f"after {simulations:,} simulations; allow more"
         )
-    engines = [line["engine"] for line in task.history if line["engine"] not in NO_ENGINES]
+    chosen = posterior.info["attempt"]
     about = dict(
         failed=failed,
         method="infer",
-        engine="neural posterior" if approximate else engines[-1],
+        engine=task.history[chosen]["engine"],
         exact=not reason,
         reason=reason,
+        why=why(task, posterior, chosen, reason),
         remedy=remedy.strip(),
         simulations=simulations,
         history=task.history,

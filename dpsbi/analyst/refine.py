@@ -66,7 +66,10 @@ class _Smoothed:
 def _as_proposal(posterior: Posterior, release: Release, prior: Prior, rng):
     "The network where there is one, or else a mixture fitted to draws."
     if getattr(posterior, "estimator", None) is not None:
-        return _Network(posterior.estimator, posterior.estimator.context(release))
+        network = posterior.estimator
+        masked = network.contexts is not None  # it is shown which values are missing
+        shown = release if masked else check_release(release)
+        return _Network(network, network.context(shown))
     draws = posterior.resample(min(4000, max(200, int(posterior.ess))), rng).theta
     inside = prior.log_prob(draws) > -np.inf
     if not inside.any():
@@ -143,18 +146,18 @@ def refine(
     to be trusted; and when it is worth less than target_ess.
     """
     Call.of(running, refine)  # refuses what is none of them
-    release = check_release(release)
+    whole, release = release, check_release(release)
     check_generator(rng)
     simulations = whole_number("simulations", simulations, 0)
     _check(posterior, release, model, target_ess)
     if hasattr(model, "step"):
         _check_limit(simulations, target_ess, True)
-        return _filtered(posterior, release, model, math.ceil(target_ess or 1000), rng, running)
+        return _filtered(posterior, whole, model, math.ceil(target_ess or 1000), rng, running)
     _check_limit(simulations, target_ess, False)
     recycled = recycle(posterior, model.prior) if recycling else None
     recycled = None if recycled is None else _with_values(recycled, posterior, release, model)
     wanted = _Wanted(simulations, target_ess, defensive)
-    return _weighted(posterior, recycled, release, model, wanted, rng, running)
+    return _weighted(posterior, recycled, whole, model, wanted, rng, running)
 
 # %% ../../nbs/analyst/47_refine.ipynb #f036ba92
 def _check(posterior, release, model, target_ess) -> None:

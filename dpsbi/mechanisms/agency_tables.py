@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .agency_words import needed, only_known
+from .agency_entries import needed, only_known
 
 # %% ../../nbs/mechanisms/14_agency_tables.ipynb #at-words
 CSV = ("csv", "column", "where", "key", "missing", "others", "thousands")

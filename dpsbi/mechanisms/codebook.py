@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from .agency_entries import needed, only_known
 from .agency_tables import values_of
-from .agency_words import mechanism_of, needed, only_known, words_of
-from .independent import Independent
+from .agency_words import mechanism_of, step_of, words_of
 from .joint import check_possible
 from .release import READERS, Release
 from dpsbi.privacy import (
@@ -69,14 +69,6 @@ def _text(entry, word, where) -> str:
         raise ValueError(f'{where}: "{word}" must be a text that says something, not {text!r}')
     return text
 
-
-def _common_step(mechanism) -> float | None:
-    "The step of the noise, where all of it has the same; else None."
-    parts = mechanism.mechanisms if isinstance(mechanism, Independent) else (mechanism,)
-    noises = [getattr(part, "mechanism", part) for part in parts]
-    steps = {getattr(noise, "step", None) for noise in noises}
-    return steps.pop() if len(steps) == 1 else None
-
 # %% ../../nbs/mechanisms/15_codebook.ipynb #cb-class-b1
 @dataclass(frozen=True, eq=False)
 class Documented:
@@ -115,10 +107,9 @@ def _read(state, folder, fn) -> tuple[tuple, dict]:
             raise ValueError(f'"{word}" must be a list […], not {state[word]!r}')
     names = None if state.get("names") is None else tuple(map(_name, state["names"]))
     s_dp, names = values_of(state["values"], names, folder)
-    query = _query_of(state["protects"], len(s_dp), state.get("step"))
+    step = state["step"] if "step" in state else step_of(state["mechanism"])
+    query = _query_of(state["protects"], len(s_dp), step)
     mechanism = mechanism_of(state["mechanism"], query)
-    if "step" not in state:
-        query = _query_of(state["protects"], len(s_dp), _common_step(mechanism))
     query = Query(fn, **_about(query)) if fn else query
     known = {word: _sums(state.get(word) or [], word) for word in ("totals", "at_most")}
     seen = Release(s_dp, query, mechanism)

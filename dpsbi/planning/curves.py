@@ -50,6 +50,12 @@ def _line(ax, plan: Any, design: str, parameter: str, what: str, colour, style="
         at = [k for k, each in enumerate(engines) if (each == "network") == (face == "white")]
         ax.plot(epsilon[at], value[at], "o", ms=5, color=colour, mfc=face)
 
+# %% ../../nbs/planning/02_curves.ipynb #932b13c2
+def _by_factors(plan: Any, what: str) -> bool:
+    "Whether a yield belongs on a log axis: less of it is better, and it is above 0 throughout."
+    better = "less" if YIELDS.get(what) else plan.info.get("better", {}).get(what)
+    return better == "less" and not any(row[what] <= 0 for row in plan.rows)
+
 # %% ../../nbs/planning/02_curves.ipynb #cv-draw
 def draw(plan: Any, what: str, parameters: list[str]) -> Any:
     """The figure of `Plan.plot`.
@@ -77,7 +83,7 @@ def draw(plan: Any, what: str, parameters: list[str]) -> Any:
             _line(ax, plan, design, parameter, what, COLOURS[k % len(COLOURS)], style)
         ax.set(title=parameter)
         _epsilon_axis(ax, sorted({row["epsilon"] for row in plan.rows}))
-        if YIELDS.get(what) is True:
+        if _by_factors(plan, what):
             ax.set_yscale("log")
     axes[0, 0].set_ylabel(LABELS.get(what, what))
     beside = dict(loc="upper left", bbox_to_anchor=(1.0, 1.0)) if len(plan.designs) > 4 else {}

@@ -286,4 +286,5 @@ def plan(
     found = _answered(every, candidates, delta, rng, journal, call)
     _warn_of_nan(found, questions)
     about = dict(simulations=effort.simulations, releases=effort.releases, at=dict(at or {}))
+    about["better"] = dict(questions.better)
     return Plan(tuple(row for rows in found for row in rows), about)

@@ -120,7 +120,8 @@ def obtain(
             found = journal(lambda: np.array(json.dumps(_fresh(*work, child).tolist())))
             rows += _rows(design, questions, names.names, np.array(json.loads(str(found)), float))
             bar.update(1)
-    return Plan(tuple(rows), dict(releases=releases, at=dict(at or {})))
+    about = dict(releases=releases, at=dict(at or {}), better=dict(questions.better))
+    return Plan(tuple(rows), about)
 
 # %% ../../nbs/planning/06_fresh.ipynb #fr-fresh
 PARTS = 8  # in which the releases of a design go to workers

@@ -42,8 +42,10 @@ def crossing(
         return math.nan, math.nan, math.nan
     x = np.log(epsilons)
     y, e, t = values, errors, target
-    if falls:
+    if falls and target > 0 and (values > 0).all():
         y, e, t = -np.log(values), errors / values, -math.log(target)
+    elif falls:
+        y, t = -values, -target
     missed = np.flatnonzero(y < t)
     if missed.size == 0:
         return float(epsilons[0]), math.nan, math.nan
@@ -116,6 +118,18 @@ class Read(Rows):
         curve[1, np.isnan(curve[2])] = np.nan
         return curve
 
+    def falls(self, what: str) -> bool:
+        "Whether less of a yield is better; ValueError for a utility of which nobody said."
+        if what in YIELDS:
+            return YIELDS[what]
+        said = self.info.get("better", {})
+        if what not in said:
+            raise ValueError(
+                f"nobody said whether less or more of {what!r} is better: plan with "
+                f"Questions(utilities=…, better={{{what!r}: 'more'}}), or 'less'"
+            )
+        return said[what] == "less"
+
     def _known(self, parameter: str | None, what: str) -> str:
         "A parameter's name, the only one where none is given; ValueError for one unknown."
         if what + "_error" not in self.rows[0]:
@@ -144,7 +158,8 @@ class Asked(Read):
         parameter : str, optional
             Of which; may be left out where there is one.
         **target : float
-            One yield and its target: sd=0.1, width=0.5, excludes=0.8.
+            One yield and its target: sd=0.1, width=0.5, excludes=0.8; or a utility of which
+            `Questions` said whether less or more is better.
 
         Returns
         -------
@@ -158,8 +173,8 @@ class Asked(Read):
         if len(target) != 1:
             raise ValueError(f"name one target, such as sd=0.1, not {target}")
         ((what, wanted),) = target.items()
-        parameter, falls = self._known(parameter, what), YIELDS.get(what, True)
-        if falls and not wanted > 0:
+        parameter, falls = self._known(parameter, what), self.falls(what)
+        if YIELDS.get(what) and not wanted > 0:
             raise ValueError(f"the target for {what} must be above 0, not {wanted}")
         curves = {design: self.curve(design, parameter, what) for design in self.designs}
         known = {design: curve[:, np.isfinite(curve[2])] for design, curve in curves.items()}
@@ -179,7 +194,7 @@ class Asked(Read):
             The yield, its error, and how far it lies behind the best, in standard errors of the
             two. NaN, and last, where no error is known.
         """
-        parameter, falls = self._known(parameter, what), YIELDS.get(what, True)
+        parameter, falls = self._known(parameter, what), self.falls(what)
         table = self.table
         here = np.isclose(table.epsilon, epsilon) & (table.parameter == parameter)
         if not here.any():
@@ -203,7 +218,8 @@ class Plan(Asked):
         information and the utilities asked for, each with its Monte Carlo error (…_error); engine
         and ess.
     info : dict
-        How it was made, in plain values.
+        How it was made, in plain values; `better` says of each utility whether "less" or "more"
+        is better.
 
     Raises
     ------
