@@ -919,6 +919,34 @@ MUTANTS += [
         "test_noisy_counts.py",
     ),
     Mutant(
+        "analyst.count_ranks",
+        'value + (ties == "best")',
+        "value",
+        "equal counts taken for larger ones",
+        "test_noisy_counts.py",
+    ),
+    Mutant(
+        "analyst.count_laws",
+        "p[k : k + len(y.p)] += own[::-1]",
+        "p[k : k + len(y.p)] += own",
+        "a difference of tied counts taken for their sum",
+        "test_noisy_counts.py",
+    ),
+    Mutant(
+        "analyst.count_trees",
+        "np.exp(-1j * w * np.arange(len(own.p))[::-1])",
+        "np.exp(-1j * w * np.arange(len(own.p)))",
+        "a difference in a tree taken for a sum",
+        "test_noisy_trees.py",
+    ),
+    Mutant(
+        "analyst.sorted_laws",
+        "best = least & (held >= held[least].max() - 1e-12)",
+        "best = least & (held >= held[least].max())",
+        "of two mirrored intervals the one that rounding prefers",
+        "test_noisy_counts.py",
+    ),
+    Mutant(
         "mechanisms.agency_words",
         "return math.sqrt(variance / 2)",
         "return math.sqrt(variance)",
@@ -1228,6 +1256,13 @@ MUTANTS += [
         "return log_eta, over",
         "the start stays in the target",
         "test_input_smc.py::test_a_start_good_or_bad_leads_to_the_same_posterior",
+    ),
+    Mutant(
+        "analyst.straight",
+        "return self.prior.log_abs_det(z) - stretched",
+        "return self.prior.log_abs_det(z)",
+        "straight coordinates without their Jacobian",
+        "test_marginal.py",
     ),
     Mutant(
         "planning.sizes",

@@ -38,7 +38,8 @@ ROOMS = {
         owner.selection owner.pool owner.rehearsal owner.trials owner.abcdp owner.plan
         analyst.exact_abc analyst.mixtures analyst.many_proposals analyst.proposals
         analyst.laws analyst.profiles analyst.count_sums analyst.last_draws
-        analyst.remaining analyst.marginal analyst.importance analyst.searches
+        analyst.remaining analyst.marginal analyst.independence analyst.importance
+        analyst.searches
         analyst.fresh_draws analyst.thrift analyst.consensus
         analyst.latent analyst.weighted_draws analyst.ascent analyst.fit
         analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
@@ -46,7 +47,7 @@ ROOMS = {
         analyst.ghosts analyst.leaps analyst.unknown_n analyst.normal_coordinates
         analyst.sites analyst.sparse_lines analyst.lines analyst.starts analyst.clouds
         analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
-        analyst.independence analyst.hidden_states analyst.outlook
+        analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.guides analyst.exploration
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
@@ -57,8 +58,8 @@ ROOMS = {
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
-        analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.count_laws
-        analyst.count_trees
+        analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.sorted_laws
+        analyst.count_laws analyst.count_trees analyst.count_ranks
         analyst.one_count analyst.noisy_counts analyst.noisy_trees analyst.compare
         analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band

@@ -211,3 +211,82 @@ def test_noise_that_is_no_sum_is_refused():
 def test_the_declaration_is_a_bool():
     with pytest.raises(TypeError, match="independent must be True or False"):
         dpsbi.Model(PRIOR, poisson, independent="yes")
+
+
+# ---- importance sampling by the product
+
+
+def weigh(release=COUNTS, model=INDEPENDENT, seed=21, **more):
+    how = dict(rounds=6, simulations=1500, progress=False) | more
+    return dpsbi.importance(release, model, rng=np.random.default_rng(seed), **how)
+
+
+@pytest.mark.parametrize("simulate, worked", [(poisson, 1.0), (fragile, 0.8)])
+def test_importance_by_the_product_agrees_with_quadrature(simulate, worked):  # 1e-6 each
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of failures
+        found = weigh(model=dpsbi.Model(PRIOR, simulate, independent=True))
+    mean, log_evidence = quadrature()
+    agrees(found.mean()[0], mean, found.mcse()[0], verbose=False)
+    error = found.log_evidence_error
+    agrees(found.log_evidence, log_evidence + np.log(worked), error, verbose=False)
+    share = found.info["failed"] / (len(found) * 6)
+    assert found.info["particles"] == 6 and abs(share - (1 - worked)) < 0.02
+    assert found.ess > 300 and found.info["doubt"] == ""
+
+
+def test_values_that_were_not_published_are_drawn_from_all():
+    s_dp = np.array([8, np.nan, 5, 9, 14, np.nan])
+    found = weigh(dpsbi.Release(s_dp, COUNTS.query, NOISE))
+    mean, _ = quadrature(s_dp[~np.isnan(s_dp)])
+    agrees(found.mean()[0], mean, found.mcse()[0], verbose=False)
+    behind = found.confidential
+    assert behind.dim == 6
+    agrees(behind.mean()[1], mean, behind.mcse()[1], verbose=False)  # of the rate's mean
+
+
+def test_importance_counts_what_the_test_of_independence_takes():
+    made = []
+
+    def counted(theta, rng):
+        made.append(len(theta))
+        return poisson(theta, rng)
+
+    found = weigh(model=dpsbi.Model(PRIOR, counted, independent=True))
+    assert sum(made) == found.info["simulations"] <= 6 * 1500
+
+
+def test_importance_notices_a_false_declaration():
+    with pytest.warns(UserWarning, match="leave out independent=True"):
+        found = weigh(model=dpsbi.Model(PRIOR, shared, independent=True), seed=22)
+    assert found.exact is False and found.info["reason"] == found.info["doubt"]
+
+
+def test_importance_by_the_product_goes_on_from_a_checkpoint(tmp_path):
+    calls = []
+
+    def dying(theta, rng):
+        calls.append(len(theta))
+        if sum(calls) > 4000:
+            raise KeyboardInterrupt
+        return poisson(theta, rng)
+
+    path = tmp_path / "run.npz"
+    with pytest.raises(KeyboardInterrupt):
+        weigh(model=dpsbi.Model(PRIOR, dying, independent=True), checkpoint=path)
+    again, whole = weigh(checkpoint=path), weigh()
+    assert np.array_equal(again.log_weights, whole.log_weights)
+    assert np.array_equal(again.values, whole.values)
+    assert again.info["failed"] == whole.info["failed"]
+
+
+def test_noise_that_is_no_sum_is_weighed_as_a_whole():
+    class Tied(dpsbi.DiscreteLaplace):
+        def log_prob(self, s_dp, s):
+            return super().log_prob(s_dp, s) - 0.1 * np.subtract(s_dp, s).sum(axis=-1) ** 2
+
+    tied, joint = dpsbi.Release(COUNTS.s_dp, COUNTS.query, Tied(2.0)), dpsbi.Model(PRIOR, poisson)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few draws
+        one, other = weigh(tied), weigh(tied, joint)
+    assert one.info["particles"] == 1 and np.array_equal(one.log_weights, other.log_weights)

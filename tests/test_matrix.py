@@ -2,12 +2,17 @@
 
 One rate, two counts. The truth is a sum over rates and counts. `run(noise, done, engine)` is one
 cell of the matrix; all cells of the quick engines are tests, and for each of the others a covering
-row: every noise and everything done to it. `python tests/test_matrix.py` runs the whole matrix.
+row: every noise and everything done to it. `python tests/test_matrix.py` runs what is missing in
+the record of the whole matrix, `tests/records/matrix.jsonl`; delete that file to make it anew.
 """
 
+import json
 import math
 import sys
 import warnings
+from datetime import date
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -260,9 +265,22 @@ def test_what_has_no_interval_is_refused_in_words(around):
         around()
 
 
+RECORD = Path(__file__).parent / "records/matrix.jsonl"
+
+
+def recorded(engines):
+    'Every cell that is not on record, run and written down: z of the mean, or "refused".'
+    rows = [json.loads(line) for line in RECORD.read_text().splitlines()] if RECORD.exists() else []
+    known = {(row["noise"], row["done"], row["engine"]) for row in rows}
+    for cell in product(NOISES, DONE, engines):
+        if cell in known:
+            continue
+        found = check(*cell)
+        told = round(found, 2) if isinstance(found, float) else "refused"
+        row = dict(zip(("noise", "done", "engine"), cell)) | dict(z=told, date=str(date.today()))
+        with RECORD.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
 if __name__ == "__main__":
-    for noise in NOISES:
-        for done in DONE:
-            cells = {e: check(noise, done, e) for e in sys.argv[1:] or QUICK | OTHERS}
-            said = [f"{v:+.1f}" if isinstance(v, float) else "refused" for v in cells.values()]
-            print(f"{noise:26s} {done:22s}", *said, flush=True)
+    recorded(sys.argv[1:] or QUICK | OTHERS)

@@ -11,6 +11,7 @@ from scipy import stats
 from dpsbi import Query, Release, noisy_counts
 from dpsbi.analyst.count_laws import CountLaw, Group, disjoint
 from dpsbi.analyst.noisy_counts import Pooled
+from dpsbi.analyst.sorted_laws import ValueLaw
 from dpsbi.mechanisms import (
     BinomialResponse,
     DiscreteGaussian,
@@ -46,7 +47,7 @@ TOTALS = [
 ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.sampled_from(NOISES),
     st.lists(st.sampled_from(PRIORS), min_size=3, max_size=3),
@@ -72,6 +73,22 @@ def test_cells_sums_and_comparisons_are_those_of_the_list(noise, priors, totals,
         assert found.probability(lambda u, v: u > v, x, y) == pytest.approx(more, abs=1e-12)
     values, share = found.law(lambda u, v: u / (v + 1.0), "a", "b")
     assert share @ values == pytest.approx(p @ (EVERY[:, 0] / (EVERY[:, 1] + 1.0)), abs=1e-12)
+    for x, y in ((["b"], ["a", "c"]), (["a", "b"], ["c"])):
+        i, j = [[NAMES.index(name) for name in names] for names in (x, y)]
+        one, other = EVERY[:, i].sum(1), EVERY[:, j].sum(1)
+        brute = np.bincount(one - other + 40, p, 81)
+        assert np.allclose(found.difference(x, y).at(np.arange(-40, 41)), brute, atol=1e-12)
+        law = found.law(lambda u, v: u / (v + 1.0), x, y)
+        assert law.mean() == pytest.approx(p @ (one / (other + 1.0)), abs=1e-12)
+        low, high = law.interval(0.9)
+        held = p[(one / (other + 1.0) >= low) & (one / (other + 1.0) <= high)].sum()
+        assert held == pytest.approx(law.probability(low, high), abs=1e-12) and held >= 0.9 - 1e-12
+    for j, name in enumerate(NAMES[:2]):
+        for ties, ahead in (("best", EVERY > EVERY[:, [j]]), ("worst", EVERY >= EVERY[:, [j]])):
+            brute = np.bincount((ties == "best") + ahead.sum(1), p, 5)[1:]
+            assert np.allclose(found.rank(name, ties=ties).at(np.arange(1, 5)), brute, atol=1e-12)
+    among = np.bincount(1 + (EVERY[:, 2] > EVERY[:, 0]), p, 4)[1:]
+    assert np.allclose(found.rank("a", among=["c"]).at(np.arange(1, 4)), among, atol=1e-12)
 
 
 @pytest.mark.parametrize("how, holds", TOTALS, ids=lambda v: str(v) if isinstance(v, dict) else "")
@@ -214,6 +231,29 @@ def test_long_sums_are_those_of_the_plain_convolution():
     assert np.allclose(both.at(2_000_000 + k) / law.pdf(2e6 + k), 1, rtol=1e-3)
 
 
+def test_differences_wider_than_any_table():
+    noise, sd = DiscreteGaussian(9000.0), 9000.0 * 2**0.5
+    found = noisy_counts(plain([1e6, 9e5], noise))
+    with pytest.raises(ValueError, match="`difference`"):
+        found.law(np.subtract, "c0", "c1")
+    gap = found.difference("c0", "c1")
+    assert gap.mean() == pytest.approx(1e5, abs=1) and gap.std() == pytest.approx(sd, rel=1e-4)
+
+
+@pytest.mark.parametrize("level", [0.3, 0.8, 0.95])
+def test_the_shortest_interval_is_the_shortest(level):
+    "Every pair of ends is tried."
+    rng = np.random.default_rng(5)
+    for size in (1, 2, 7, 12):
+        values, p = np.sort(rng.normal(size=size)), rng.dirichlet(np.ones(size))
+        law = ValueLaw(values, p)
+        ends = [(a, b) for a in values for b in values if law.probability(a, b) >= level]
+        low, high = law.interval(level, "shortest")
+        assert (low, high) in ends and high - low == min(b - a for a, b in ends)
+    even = CountLaw(3, np.exp(-((np.arange(8) - 3.5) ** 2) / 4))
+    assert even.interval(0.9, "shortest") == (4, 8)  # of two mirrored ones the lower
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -222,6 +262,11 @@ def test_long_sums_are_those_of_the_plain_convolution():
         lambda c: c.sum(["c0", "c1", "c0"]),
         lambda c: c["c9"],
         lambda c: c["c0"].interval(1.5),
+        lambda c: c["c0"].interval(kind="widest"),
+        lambda c: c.difference(["c0", "c1"], "c1"),
+        lambda c: c.law(np.divide, "c0", "c1").mean(),
+        lambda c: c.rank("c0", ties="average"),
+        lambda c: c.rank("c0", among=["c7"]),
         lambda c: c["c0"].quantile(np.nan),
     ],
 )

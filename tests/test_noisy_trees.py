@@ -5,6 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from dpsbi.analyst.count_ranks import place_among
+from dpsbi.analyst.count_trees import fits
 from dpsbi.analyst.noisy_trees import Tree, Weights, grown, noisy_tree
 from dpsbi.mechanisms import DiscreteLaplace, Release
 from dpsbi.privacy import Query, identity
@@ -41,10 +43,26 @@ def test_sums_joints_and_evidence_are_those_of_the_list(name, seed):
     for cells in [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (0, 3), (0, 1, 2), (0, 1, 2, 3)]:
         brute = np.bincount(k[:, list(cells)].sum(axis=1), p, 40) / p.sum()
         assert np.allclose(tree.sum(cells).at(np.arange(40)), brute, atol=1e-13)
-    x, y, joint = tree.joint(1, 3)
+    x, y, joint = tree.joint([1], [3])
     brute = np.zeros((12, 12))
     np.add.at(brute, (k[:, 1], k[:, 3]), p / p.sum())
     assert np.allclose(joint, brute[np.ix_(x, y)], atol=1e-13)
+    for a, b in (([0, 1], [2, 3]), ([2], [0, 3]), ([0, 1, 2], [3])):
+        one, other = k[:, a].sum(axis=1), k[:, b].sum(axis=1)
+        less = np.bincount(one - other + 40, p, 81) / p.sum()
+        assert np.allclose(tree.difference(a, b).at(np.arange(-40, 41)), less, atol=1e-12)
+        if not any(len(own) == 1 or fits(tree.root, set(own)) for own in (a, b)):
+            with pytest.raises(ValueError, match="both overlap"):
+                tree.joint(a, b)
+            continue
+        x, y, joint = tree.joint(a, b)
+        brute = np.zeros((40, 40))
+        np.add.at(brute, (one, other), p / p.sum())
+        assert np.allclose(joint, brute[np.ix_(x, y)], atol=1e-12)
+    for cell in range(4):
+        places = np.bincount(1 + (k > k[:, [cell]]).sum(axis=1), p, 5)[1:] / p.sum()
+        found = place_among(tree, cell, range(4), "best")
+        assert np.allclose(found.at(np.arange(1, 5)), places, atol=1e-12)
 
 
 def test_sums_that_overlap_are_refused():

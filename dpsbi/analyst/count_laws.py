@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NEGLIGIBLE', 'OUT_OF_REACH', 'LARGEST_TABLE', 'values_at', 'Probabilities', 'CountLaw', 'Group', 'disjoint',
-           'Conditioned', 'Case', 'added']
+           'Conditioned', 'TwoSums', 'Case', 'added']
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #b9b48e91
 import math
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import fft
+from scipy import fft, signal
+
+from .sorted_laws import Summaries
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #cl-at
 def values_at(p: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -36,7 +38,7 @@ def _convolved(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #87b4cd92-b1
 @dataclass(frozen=True, eq=False)
-class Probabilities:
+class Probabilities(Summaries):
     "Probabilities of whole numbers, and what sums them up; see `CountLaw`."
 
     first: int
@@ -56,25 +58,6 @@ class Probabilities:
         "The whole numbers (k,)."
         return self.first + np.arange(len(self.p))
 
-    def mean(self) -> float:
-        "The mean."
-        return self.first + float(self.p @ np.arange(len(self.p)))
-
-    def std(self) -> float:
-        "The standard deviation."
-        return math.sqrt(self.p @ (self.values - self.mean()) ** 2)
-
-    def quantile(self, q: float) -> int:
-        "The smallest number at which the distribution function reaches q, which is in [0, 1]."
-        if not 0 <= q <= 1:
-            raise ValueError(f"a probability must lie between 0 and 1, not {q}")
-        reached = np.searchsorted(np.cumsum(self.p), q * (1 - 1e-15))
-        return int(self.values[min(reached, len(self.p) - 1)])
-
-    def interval(self, level: float = 0.95) -> tuple[int, int]:
-        "The central interval, both ends included, of at least this probability."
-        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
-
 # %% ../../nbs/analyst/50_count_laws.ipynb #87b4cd92
 @dataclass(frozen=True, eq=False)
 class CountLaw(Probabilities):
@@ -92,10 +75,6 @@ class CountLaw(Probabilities):
     ValueError
         Where nothing is possible.
     """
-
-    def probability(self, least: float = -math.inf, most: float = math.inf) -> float:
-        "That the number lies in [least, most]."
-        return float(self.p[(self.values >= least) & (self.values <= most)].sum())
 
     def at(self, k: np.ndarray) -> np.ndarray:
         "The probabilities of whole numbers k (...)."
@@ -191,9 +170,56 @@ class Conditioned:
                 left -= inside
         return total + added([self.laws[j] for j in left])
 
+# %% ../../nbs/analyst/50_count_laws.ipynb #cl-two
+@dataclass(frozen=True, eq=False)
+class TwoSums(Conditioned):
+    "Laws of two sums of counts; for the fields see `Case`."
+
+    def _sides(self, a, b) -> tuple[CountLaw, CountLaw, list]:
+        """Two sums over different cells: what of each is free, and what totals tie together.
+
+        For each total over cells of both: the total, the law of its other cells, and the laws of
+        the two parts.
+        """
+        both = [g for g in self.groups if set(a) & set(g.cells) and set(b) & set(g.cells)]
+        inside = {j for group in both for j in group.cells}
+        free = [self.sum([j for j in cells if j not in inside]) for cells in (a, b)]
+        tied = []
+        for group in both:
+            parts = [[j for j in cells if j in group.cells] for cells in (a, b)]
+            laws = [added([self.laws[j] for j in part]) for part in parts]
+            tied.append((group.total, self.rest(group, {*parts[0], *parts[1]}), *laws))
+        return free[0], free[1], tied
+
+    def joint(
+        self, a: Sequence[int], b: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        "Values of the sum over cells a (k,), over others b (l,), and joint probabilities (k, l)."
+        one, other, tied = self._sides(a, b)
+        _check_table([one, *[x for *_, x, _ in tied]], [other, *[y for *_, y in tied]])
+        first, second, p = one.first, other.first, one.p[:, None] * other.p
+        for total, rest, x, y in tied:
+            own = x.p[:, None] * y.p * rest.at(total - x.values[:, None] - y.values)
+            p = _convolved_tables(p, own / own.sum())
+            first, second = first + x.first, second + y.first
+        rows, columns = np.arange(p.shape[0]), np.arange(p.shape[1])
+        return first + rows, second + columns, p / p.sum()
+
+    def difference(self, a: Sequence[int], b: Sequence[int]) -> CountLaw:
+        "The law of the sum over cells a less that over others b, by convolution."
+        one, other, tied = self._sides(a, b)
+        law = one - other
+        for total, rest, x, y in tied:
+            p = np.zeros(len(x.p) + len(y.p) - 1)
+            for k, weight in enumerate(x.p):
+                own = weight * y.p * rest.at(total - x.first - k - y.values)
+                p[k : k + len(y.p)] += own[::-1]
+            law = law + CountLaw(x.first - int(y.values[-1]), p)
+        return law
+
 # %% ../../nbs/analyst/50_count_laws.ipynb #ece5bd7e
 @dataclass(frozen=True, eq=False)
-class Case(Conditioned):
+class Case(TwoSums):
     """Independent counts, conditioned on totals over disjoint groups.
 
     Parameters
@@ -203,18 +229,6 @@ class Case(Conditioned):
     groups : list of Group
         Disjoint.
     """
-
-    def joint(self, a: int, b: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        "Values of cell a (k,) and of another b (l,), and their joint probabilities (k, l)."
-        one, other, group = self.laws[a], self.laws[b], self.group_of(a)
-        _check_table(one, other)
-        p = one.p[:, None] * other.p
-        if group is not None and b in group.cells:
-            rest = self.rest(group, {a, b})
-            p = p * rest.at(group.total - one.values[:, None] - other.values)
-        else:
-            p = self.sum([a]).at(one.values)[:, None] * self.sum([b]).at(other.values)
-        return one.values, other.values, p / p.sum()
 
     def log_evidence(self) -> float:
         "log of the probability that all totals hold; -inf where one is out of reach."
@@ -232,13 +246,20 @@ class Case(Conditioned):
         return draws
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #cl-table
-def _check_table(one, other) -> None:
-    "ValueError for a joint law that is too large."
-    if len(one.p) * len(other.p) > LARGEST_TABLE:
+def _check_table(rows: Sequence[CountLaw], columns: Sequence[CountLaw]) -> None:
+    "ValueError for a joint law of two sums that is too large."
+    sizes = [1 + sum(len(law.p) - 1 for law in laws) for laws in (rows, columns)]
+    if sizes[0] * sizes[1] > LARGEST_TABLE:
         raise ValueError(
-            f"a table of {len(one.p):,} counts by {len(other.p):,} does not fit into memory; "
-            "a difference or a sum has a law of its own, and sample() gives joint draws"
+            f"a table of {sizes[0]:,} counts by {sizes[1]:,} does not fit into memory; "
+            "`difference` and `sum` need no table, and sample() gives joint draws"
         )
+
+
+def _convolved_tables(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    "The convolution of two tables; without rounding error where it takes Fourier transforms."
+    found = p * q if p.size == 1 else signal.convolve(p, q)
+    return np.where(found > 1e-15 * found.max(), found, 0.0)
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #cl-holds
 def _log_holds(laws, group) -> float:

@@ -116,7 +116,8 @@ def noisy_tree(
     Returns
     -------
     TrueCounts
-        Of the cells; `posterior.sum(cells)` gives the law of any sum.
+        Of the cells; `posterior.sum(cells)` gives the law of any sum, `difference`, `law` and
+        `rank` those of differences, functions of two sums, and places.
 
     Raises
     ------

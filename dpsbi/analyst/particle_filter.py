@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .hidden_states import StateSpace, check_run
-from .independence import log_product_of_means
+from .independence import log_product_of_means, one_of_each, values_apart
 from .outlook import readings_of
-from .particle_clouds import Genealogy, follow, log_mean, one_of_each
+from .particle_clouds import Genealogy, follow, log_mean
 from ..mechanisms import Release
 from ..mechanisms.parts import Parts, parts_of
 from ..model import Model, mechanism_log_prob, query_values, released_width
@@ -97,13 +97,7 @@ class _Simulated(_Settings):
         clouds, each = clouds[..., : self.release.s_dp.size], np.arange(len(clouds))
         if log_eta is not None:
             return clouds[each, one_of_each(log_eta, rng)]
-        log_eta = _impossible_where_nan(self.parts.each(clouds))
-        columns = range(clouds.shape[2])
-        return np.stack([clouds[each, one_of_each(log_eta[..., j], rng), j] for j in columns], 1)
-
-
-def _impossible_where_nan(log_eta):
-    return np.where(np.isnan(log_eta), -np.inf, log_eta)
+        return values_apart(self.parts, clouds, rng)
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #pf-filtered
 class _Filtered(_Simulated):

@@ -218,7 +218,7 @@ def _noise(entry, query, where):
     scales = stated_scales(entry, kind, query, where)
     return kind(agreed(scales, "scale", query, where), *within, **step)
 
-
+# %% ../../nbs/mechanisms/14_agency_words.ipynb #aw-kind
 def _kind(entry, where) -> Any:
     "The class of an entry's noise; ValueError where a word belongs to another."
     needed(entry, {"noise": f"one of {', '.join(NOISES)}"}, where)
