@@ -2,12 +2,17 @@
 
 One rate, two counts. The truth is a sum over rates and counts. `run(noise, done, engine)` is one
 cell of the matrix; all cells of the quick engines are tests, and for each of the others a covering
-row: every noise and everything done to it. `python tests/test_matrix.py` runs the whole matrix.
+row: every noise and everything done to it. `python tests/test_matrix.py` runs what is missing in
+the record of the whole matrix, `tests/records/matrix.jsonl`; delete that file to make it anew.
 """
 
+import json
 import math
 import sys
 import warnings
+from datetime import date
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,8 +33,10 @@ from dpsbi import (
     Release,
     join,
 )
+from dpsbi.analyst.whole_numbers import Line
 from dpsbi.checks.testing import agrees
 from dpsbi.mechanisms import RandomisedResponse, SmoothLaplace, coded, observed
+from dpsbi.mechanisms.parts import parts_of
 from dpsbi.mechanisms.staircase import Staircase
 from dpsbi.mechanisms.stairs import ContinuousStaircase
 from dpsbi.mechanisms.truncated import TruncatedGeometric
@@ -211,6 +218,29 @@ def test_files_codes_and_prices_in_every_cell(noise, done, tmp_path):
     assert cost.epsilon == pytest.approx(plain.cost(release.query, delta).epsilon)
 
 
+@pytest.mark.parametrize("done", DONE)
+@pytest.mark.parametrize("noise", NOISES)
+def test_what_comes_again_has_a_cell(noise, done):
+    "False alarms: as `agrees` states."
+    seen, rng = coded(observed(published(noise, done))), np.random.default_rng(2)
+    s = np.repeat(seen.query(np.array([[7.0, 11.0]])), 500, axis=0)
+    line = Line.of(seen, s, rng)
+    v, x = seen.mechanism.sample(s, rng), line.noise(s, 8, rng, "mc").reshape(-1, seen.s_dp.size)
+    parts = parts_of(seen.mechanism, seen.s_dp)
+    (middles, widths), (middle, width) = line.cells(v), line.cells(seen.s_dp)
+    low, high = middles - widths / 2, middles + widths / 2
+    for j in range(seen.s_dp.size):
+        _, which, often = np.unique(v[:, j], return_inverse=True, return_counts=True)
+        assert (widths[often[which] > 1, j] > 0).all() and np.isfinite(widths).all()
+        assert len(np.unique(x[:, j])) == len(x)
+        ends = np.unique(np.c_[low[:, j], high[:, j]], axis=0)
+        assert (ends[1:, 0] >= ends[:-1, 1] - 1e-9).all()  # no two overlap
+        if width[j]:
+            p = np.exp(parts.log_prob(j, s[0, j : j + 1]))
+            share = (np.abs(x[:, j] - middle[j]) < width[j] / 2).mean()
+            agrees(share, p, np.sqrt(p * (1 - p) / len(x)) + 1e-12, verbose=False)
+
+
 PURE = [name for name, noise in NOISES.items() if not noise.needs_delta]
 
 
@@ -260,9 +290,22 @@ def test_what_has_no_interval_is_refused_in_words(around):
         around()
 
 
+RECORD = Path(__file__).parent / "records/matrix.jsonl"
+
+
+def recorded(engines):
+    'Every cell that is not on record, run and written down: z of the mean, or "refused".'
+    rows = [json.loads(line) for line in RECORD.read_text().splitlines()] if RECORD.exists() else []
+    known = {(row["noise"], row["done"], row["engine"]) for row in rows}
+    for cell in product(NOISES, DONE, engines):
+        if cell in known:
+            continue
+        found = check(*cell)
+        told = round(found, 2) if isinstance(found, float) else "refused"
+        row = dict(zip(("noise", "done", "engine"), cell)) | dict(z=told, date=str(date.today()))
+        with RECORD.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
 if __name__ == "__main__":
-    for noise in NOISES:
-        for done in DONE:
-            cells = {e: check(noise, done, e) for e in sys.argv[1:] or QUICK | OTHERS}
-            said = [f"{v:+.1f}" if isinstance(v, float) else "refused" for v in cells.values()]
-            print(f"{noise:26s} {done:22s}", *said, flush=True)
+    recorded(sys.argv[1:] or QUICK | OTHERS)
