@@ -33,8 +33,10 @@ from dpsbi import (
     Release,
     join,
 )
+from dpsbi.analyst.whole_numbers import Line
 from dpsbi.checks.testing import agrees
 from dpsbi.mechanisms import RandomisedResponse, SmoothLaplace, coded, observed
+from dpsbi.mechanisms.parts import parts_of
 from dpsbi.mechanisms.staircase import Staircase
 from dpsbi.mechanisms.stairs import ContinuousStaircase
 from dpsbi.mechanisms.truncated import TruncatedGeometric
@@ -214,6 +216,29 @@ def test_files_codes_and_prices_in_every_cell(noise, done, tmp_path):
     cost = release.mechanism.cost(release.query, delta)
     plain = Independent((NOISES[noise],) * 2) if done == "joined" else NOISES[noise]
     assert cost.epsilon == pytest.approx(plain.cost(release.query, delta).epsilon)
+
+
+@pytest.mark.parametrize("done", DONE)
+@pytest.mark.parametrize("noise", NOISES)
+def test_what_comes_again_has_a_cell(noise, done):
+    "False alarms: as `agrees` states."
+    seen, rng = coded(observed(published(noise, done))), np.random.default_rng(2)
+    s = np.repeat(seen.query(np.array([[7.0, 11.0]])), 500, axis=0)
+    line = Line.of(seen, s, rng)
+    v, x = seen.mechanism.sample(s, rng), line.noise(s, 8, rng, "mc").reshape(-1, seen.s_dp.size)
+    parts = parts_of(seen.mechanism, seen.s_dp)
+    (middles, widths), (middle, width) = line.cells(v), line.cells(seen.s_dp)
+    low, high = middles - widths / 2, middles + widths / 2
+    for j in range(seen.s_dp.size):
+        _, which, often = np.unique(v[:, j], return_inverse=True, return_counts=True)
+        assert (widths[often[which] > 1, j] > 0).all() and np.isfinite(widths).all()
+        assert len(np.unique(x[:, j])) == len(x)
+        ends = np.unique(np.c_[low[:, j], high[:, j]], axis=0)
+        assert (ends[1:, 0] >= ends[:-1, 1] - 1e-9).all()  # no two overlap
+        if width[j]:
+            p = np.exp(parts.log_prob(j, s[0, j : j + 1]))
+            share = (np.abs(x[:, j] - middle[j]) < width[j] / 2).mean()
+            agrees(share, p, np.sqrt(p * (1 - p) / len(x)) + 1e-12, verbose=False)
 
 
 PURE = [name for name, noise in NOISES.items() if not noise.needs_delta]
