@@ -958,6 +958,20 @@ MUTANTS += [
         "test_noisy_counts.py",
     ),
     Mutant(
+        "analyst.count_folds",
+        "leaders[pair] for pair, *_ in met)), whole - total)",
+        "leaders[pair] for pair, *_ in met)), total)",
+        "the total of the second row taken for that of the first",
+        "test_noisy_counts.py",
+    ),
+    Mutant(
+        "analyst.count_folds",
+        "own[a] = laws[a].times(laws[b].at(total - laws[a].values))",
+        "own[a] = laws[a]",
+        "of a folded column only one cell is heard",
+        "test_noisy_counts.py",
+    ),
+    Mutant(
         "analyst.count_ranks",
         'value + (ties == "best")',
         "value",
@@ -973,8 +987,8 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.count_trees",
-        "np.exp(-1j * w * np.arange(len(own.p))[::-1])",
-        "np.exp(-1j * w * np.arange(len(own.p)))",
+        "steps = factor * own.values",
+        "steps = abs(factor) * own.values",
         "a difference in a tree taken for a sum",
         "test_noisy_trees.py",
     ),

@@ -59,7 +59,7 @@ ROOMS = {
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
         analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.sorted_laws
-        analyst.count_laws analyst.count_trees analyst.count_ranks
+        analyst.count_laws analyst.count_trees analyst.count_ranks analyst.count_folds
         analyst.one_count analyst.noisy_counts analyst.noisy_trees analyst.compare
         analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
