@@ -105,6 +105,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                'dpsbi/analyst/budgets.py'),
                                        'dpsbi.analyst.budgets.Budgets.mechanism': ( 'analyst/budgets.html#budgets.mechanism',
                                                                                     'dpsbi/analyst/budgets.py'),
+                                       'dpsbi.analyst.budgets.Budgets.of_scales': ( 'analyst/budgets.html#budgets.of_scales',
+                                                                                    'dpsbi/analyst/budgets.py'),
                                        'dpsbi.analyst.budgets.Budgets.sample': ( 'analyst/budgets.html#budgets.sample',
                                                                                  'dpsbi/analyst/budgets.py'),
                                        'dpsbi.analyst.budgets.Contexts': ('analyst/budgets.html#contexts', 'dpsbi/analyst/budgets.py'),

@@ -45,7 +45,7 @@ def _answer(wanted: Wanted, t: int, i: int, rng: np.random.Generator) -> np.ndar
 
 # %% ../../nbs/planning/04_inferred.ipynb #in-some
 def by_infer(wanted: Wanted, t: int, known: np.ndarray, rng: np.random.Generator) -> list:
-    """Exact answers to the first releases of a design, as lists (C, Q); NaN where there is none.
+    """Exact answers to the first releases of a design, as lists (C, Q); all NaN where it gives up.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def by_infer(wanted: Wanted, t: int, known: np.ndarray, rng: np.random.Generator
         found[i] = np.nan if answer is None else answer
         failed += answer is None
         if failed > min(done + 1 - failed, (1 - ENOUGH) * len(known)):
-            break
+            return np.full_like(known, np.nan).tolist()
     return found.tolist()
 
 # %% ../../nbs/planning/04_inferred.ipynb #in-many
