@@ -325,7 +325,7 @@ FENCED = re.compile(r"```.*?```|~~~.*?~~~", re.S)
 LISTED = re.compile(r"([-*+]|\d+\.|>) ")
 END = re.compile(r"(?<=[.!?])[)*_”]*\s+(?=[“*_(A-Z0-9])")
 SHORT_FORMS = re.compile(r"\b(al|cf|e\.g|Eq|eq|Fig|i\.e|no|vs)\.")
-LENGTHY, MOST_LENGTHY = 28, 0.035  # words of a long sentence; the share that may be long
+LENGTHY, MOST_LENGTHY = 28, 0.03  # words of a long sentence; the share that may be long
 ENDLESS, MOST_ENDLESS = 40, 3  # and how many are beyond this; both to be lowered, never raised
 
 
