@@ -103,7 +103,7 @@ def infer(
     rng: np.random.Generator,
     target_ess: float = 2000,
     max_simulations: int = 200_000,
-    neural: dict | None = None,
+    neural: dict | bool | None = None,
     **running: Unpack[NeuralRunning],
 ) -> Posterior:
     """The posterior of the parameters given a release, by the cheapest engine that delivers.
@@ -119,7 +119,8 @@ def infer(
     target_ess : effective draws wanted
     max_simulations : of the simulator, in all, never exceeded; a path of a `StateSpace` and a data
         set of `LatentRecords` count as one each
-    neural : more arguments of `sppe` (or, without a density, of `amortise`), should it be needed
+    neural : more arguments of `sppe` (or, without a density, of `amortise`), should it be needed;
+        False: no network is trained, and the best of what else was found is returned
     **running : see `dpsbi.running.NeuralRunning`
 
     Returns
@@ -144,7 +145,7 @@ def infer(
     if not 0 < target_ess < math.inf:
         raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
     within = dict(executor=call.executor, progress=call.progress)
-    network = dict(device=call.device) | (neural or {})
+    network = None if neural is False else dict(device=call.device) | (neural or {})
     task = Task(release, model, target_ess, limit, call.checkpoint, within, network, [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below, all together
@@ -181,7 +182,7 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         moved, why = _moved(task, rng.spawn(1)[0])
         better = moved is not None and moved.ess >= USEFUL and not (enough and why)
         found, reason, enough = (moved, why, True) if better else (found, reason, enough)
-    if not enough and task.left >= 100:
+    if not enough and task.neural is not None and task.left >= 100:
         found, reason = _neural(task, fit), APPROXIMATE
         task.note("neural posterior", found, found.info["simulations"])
         if has_density:
