@@ -9,7 +9,7 @@ __all__ = ['GROUP', 'warm_power', 'da_mcmc', 'chains_posterior']
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -23,16 +23,34 @@ from dpsbi.analyst.record_steps import (
 )
 from ..draws import rhat
 from ..kept import LIMIT, Every, of_chains
-from ..mechanisms import Release
-from ..model import check_complete
+from ..mechanisms import Release, observed
+from ..mechanisms.joint import hides
+from ..model import check_release
 from ..posterior import MIXED, Posterior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, in_order, warn
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #2d3d4b3e
-def _log_eta(release, power, s):
-    "log η(s_dp | s) (C,) to a power, at s (C, r)."
-    return power * release.mechanism.log_prob(release.s_dp, s)
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    "The values of a release that were published, and their places among the sums."
+
+    s_dp: np.ndarray
+    mechanism: Any
+    places: slice | np.ndarray
+
+    @classmethod
+    def of(cls, release: Release) -> "_Shown":
+        "Less values that were not published; suppressed ones stay."
+        shown = observed(release)
+        if shown is release:
+            return cls(release.s_dp, release.mechanism, slice(None))
+        missing = np.isnan(release.s_dp) & ~hides(release.mechanism, release.s_dp.size)
+        return cls(shown.s_dp, shown.mechanism, np.flatnonzero(~missing))
+
+    def log_eta(self, power: float, s: np.ndarray) -> np.ndarray:
+        "log η(s_dp | s) (C,) to a power, at s (C, r)."
+        return power * self.mechanism.log_prob(self.s_dp, s[:, self.places])
 
 
 def warm_power(sweep: int, warmup: int) -> float:
@@ -44,7 +62,7 @@ def warm_power(sweep: int, warmup: int) -> float:
 class _Chains:
     "Chains side by side: parameters (C, d), records (C, n, k), and what these contribute."
 
-    release: Release
+    shown: _Shown
     latent: LatentRecords
     moves: int
     theta: np.ndarray
@@ -62,12 +80,12 @@ class _Chains:
         _check_contributions(release, x, t)
         first = np.asarray(latent.start(256, rng), float)
         walk = LearnedWalk(first.mean(axis=0), np.atleast_2d(np.cov(first.T)))
-        return cls(release, latent, moves, theta, x, t, walk)
+        return cls(_Shown.of(release), latent, moves, theta, x, t, walk)
 
     def step(self, power, near, rng, visit):
         "One sweep, with records nearby or fresh ones; the two fractions accepted."
         turn = partial(visit, size=math.exp(self.log_size)) if near else visit
-        log_eta = partial(_log_eta, self.release, power)
+        log_eta = partial(self.shown.log_eta, power)
         state = self.theta, self.x, self.t
         done = sweep_records(log_eta, self.latent, self.walk, *state, self.moves, rng, turn)
         self.theta, *accepted = done
@@ -100,15 +118,15 @@ def _group(release, latent, chains, sweeps, warmup, thin, moves, stride, rng, vi
             if k % thin == thin - 1:
                 kept[:, k // thin] = group.theta
                 every.add(group.t.sum(axis=1))
-    _check_chains(release, kept, group.t)
+    _check_chains(group.shown, kept, group.t)
     near = sweeps // 2 if hasattr(latent, "nearby") else 0
     rates /= (sweeps - near, sweeps, max(near, 1))
     return kept, every.result(), np.append(rates, math.exp(group.log_size))
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #9ad011b5
-def _check_chains(release, kept, t):
+def _check_chains(shown, kept, t):
     "ValueError for chains that ended where the release is impossible, or that are not finite."
-    stuck = release.mechanism.log_prob(release.s_dp, t.sum(axis=1)) == -np.inf
+    stuck = shown.log_eta(1.0, t.sum(axis=1)) == -np.inf
     if stuck.any():
         raise ValueError(
             f"{stuck.sum()} of {len(t)} chains never came to records that could have led to the "
@@ -154,7 +172,8 @@ def da_mcmc(
     Parameters
     ----------
     release : Release
-        What was published: a sum over records, by a mechanism with a density.
+        What was published: a sum over records, by a mechanism with a density. NaN: a value that
+        was not published, of which `confidential` holds draws like of the others.
     latent_model : LatentRecords
         The model of the confidential records.
     draws : int
@@ -260,7 +279,7 @@ class _Plan:
 
 def _check_call(release, counts) -> None:
     "ValueError for numbers that are none, or a mechanism without a density."
-    check_complete(release, suppressed=True)
+    check_release(release)
     for name, value in counts.items():
         whole_number(name, value, 0 if name in ("warmup", "moves") else 1)
     check_density(release)
