@@ -64,7 +64,9 @@ def _remainders(groups) -> list[Group]:
 
 def _folded_along(groups) -> Fold:
     "The fold along the first totals of two cells that are apart."
-    pairs, rows, leaders = [], [], {}
+    pairs: list[tuple] = []
+    leaders: dict[tuple, int] = {}
+    rows = []
     for group in groups:
         taken = {cell for cells, _ in pairs for cell in cells}
         pair = len(group.cells) == 2 and not group.bound and not taken & set(group.cells)
@@ -114,7 +116,8 @@ class Unfolded:
 
     def _factors(self, cells, sign=1) -> tuple[dict[int, int], int]:
         "Of a sum of counts: the factor of each unknown, and the number that is added."
-        factors, added = {}, 0
+        factors: dict[int, int] = {}
+        added = 0
         for place, factor, offset in (self.behind[cell] for cell in cells):
             factors[place] = factors.get(place, 0) + sign * factor
             added += sign * offset

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -247,7 +247,7 @@ class TwoSums(Sums):
         factors = dict.fromkeys(a, 1) | dict.fromkeys(b, -1)
         return by_frequency(self.root, self.leaves, factors)
 
-    def given(self, a: Sequence[int], value: int) -> "TwoSums":
+    def given(self, a: Sequence[int], value: int) -> Any:
         "The tree, once the sum over cells a is known."
         known = Weights(value, np.ones(1))
         if len(a) > 1:

@@ -29,7 +29,7 @@ class LawsOfCounts:
     "Laws of counts and of their sums; for the fields see `TrueCounts`."
 
     names: tuple[str, ...]
-    cases: list[Case]
+    cases: list[Any]
     weights: np.ndarray
 
     def _places(self, names) -> list[int]:
@@ -131,7 +131,7 @@ class TrueCounts(LawsOfPlaces):
     ----------
     names : tuple of str
         Of the cells.
-    cases : list of Case
+    cases : list of Case, Tree or Folded
         One, or one for each point of a pooled prior's grid.
     weights : array (cases,)
         Their posterior probabilities.
@@ -179,7 +179,7 @@ def _mixed(laws: Sequence[CountLaw], weights: np.ndarray) -> CountLaw:
     return CountLaw(first, p)
 
 # %% ../../nbs/analyst/51_noisy_counts.ipynb #4e72591a
-def _case(flat, prior, groups, within) -> tuple[Case | None, float]:
+def _case(flat, prior, groups, within) -> tuple[Any, float]:
     "The case under a prior for the cells, and the log evidence; None where nothing is possible."
     laws, log_weight = with_prior(flat, prior, within)
     if laws is None:
@@ -272,8 +272,8 @@ def noisy_counts(
     possible = [(case, log_weight) for case, log_weight in found if case is not None]
     if not possible:
         raise ValueError(CONTRADICTION)
-    cases, log_w = zip(*possible)
+    log_w = [log_weight for _, log_weight in possible]
     weights = np.exp(np.array(log_w) - max(log_w))
     kept = weights > 1e-12 * weights.max()
-    cases = [case for case, keep in zip(cases, kept) if keep]
+    cases = [case for (case, _), keep in zip(possible, kept) if keep]
     return TrueCounts(names, cases, weights[kept] / weights[kept].sum())
