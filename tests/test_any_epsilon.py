@@ -18,6 +18,7 @@ from dpsbi import (
     sple,
     sppe,
 )
+from dpsbi.analyst.budgets import Contexts
 from dpsbi.analyst.training import Training
 from dpsbi.checks.testing import agrees
 from dpsbi.privacy import identity
@@ -98,3 +99,15 @@ def test_refine_starts_from_the_one_fit_where_values_are_missing():
     mean, sd = 0.85 * precision / (1 + precision), (1 + precision) ** -0.5
     agrees(found.mean(), [mean], found.mcse())
     assert abs(found.std()[0] - sd) < stats.norm.isf(0.5e-6) * sd / found.ess**0.5
+
+
+def test_a_range_of_scales_is_a_range_of_epsilon():
+    query, s = Query(identity, sensitivity=3, dim=1), np.random.default_rng(1).normal(size=(50, 1))
+    budgets = Budgets.of_scales(Laplace, 0.5, 50.0, query, missing=0.2)
+    assert np.isclose(budgets.low, 3 / 50) and np.isclose(budgets.high, 3 / 0.5)
+    assert budgets.missing == 0.2 and budgets.mechanism(query, 3 / 40).scale == 40.0
+    shown = Contexts.of(budgets, s)
+    for scale in (0.5, 40.0, 50.0):
+        assert np.isfinite(shown.at(Release([1.0], query, Laplace(scale)))).all()
+    with pytest.raises(ValueError, match="trained for ε"):
+        shown.at(Release([1.0], query, Laplace(0.4)))

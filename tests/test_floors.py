@@ -15,9 +15,9 @@ ROOMS = {
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
         mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.published
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
-        mechanisms.independent mechanisms.joint mechanisms.parts mechanisms.agency_entries
-        mechanisms.agency_stairs mechanisms.agency_words mechanisms.agency_tables
-        mechanisms.codebook mechanisms laplace_difference
+        mechanisms.independent mechanisms.joint mechanisms.cells mechanisms.parts
+        mechanisms.agency_entries mechanisms.agency_stairs mechanisms.agency_words
+        mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
         weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
@@ -59,7 +59,7 @@ ROOMS = {
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
         analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.sorted_laws
-        analyst.count_laws analyst.count_trees analyst.count_ranks
+        analyst.count_laws analyst.count_trees analyst.count_ranks analyst.count_folds
         analyst.one_count analyst.noisy_counts analyst.noisy_trees analyst.compare
         analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
@@ -67,8 +67,8 @@ ROOMS = {
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
         checks.loss_laws checks.exact_loss""",
     4: """planning.yields planning.curves planning.table planning.candidates
-        planning.answers planning.nearby planning.networks planning.design planning.fresh
-        planning.sizes planning.sliders planning.page""",
+        planning.answers planning.nearby planning.networks planning.inferred planning.design
+        planning.fresh planning.sizes planning.sliders planning.page""",
     5: """bench.tasks bench.peers bench.runs""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}

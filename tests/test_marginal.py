@@ -20,7 +20,7 @@ from dpsbi.analyst.count_sums import log_sums
 from dpsbi.analyst.importance import importance
 from dpsbi.analyst.marginal import concluded, marginal
 from dpsbi.analyst.profiles import Seen
-from dpsbi.analyst.straight import Straight
+from dpsbi.analyst.straight import Forms, Straight
 from dpsbi.analyst.summed import _straight
 from dpsbi.mechanisms.parts import parts_of
 from dpsbi.privacy import identity
@@ -301,6 +301,21 @@ def test_a_pilot_straightens_the_inputs_that_are_left():
     assert [0 < line["simulations"] <= 500 for line in task.history] == [True]
     few = Task(REGIONS, model, 500, 2000, None, dict(progress=False), {}, [])
     assert _straight(few, result, 2000, rng) is result.opened and not few.history
+
+
+def test_straight_coordinates_are_a_way_there_and_back_with_its_jacobian():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(4, 2)), rng.normal(size=(4, 2, 2))
+    forms = Forms.of(a, b, rng.normal(size=4), rng.random(4), np.zeros(1), np.ones(1))
+    both = Prior(spread=stats.gamma(3), u=stats.norm(0, 1), w=stats.norm(0, 1))
+    straight = Straight(both, 2, forms)
+    theta = both.sample(20, rng)
+    z = straight.to_unconstrained(theta)
+    np.testing.assert_allclose(straight.from_unconstrained(z), theta, rtol=1e-9)
+    for row in z:
+        ends = [straight.from_unconstrained(row + s * 1e-6 * np.eye(3)) for s in (1, -1)]
+        slope = np.linalg.slogdet((ends[0] - ends[1]) / 2e-6)[1]
+        assert abs(slope - straight.log_abs_det(row[None])[0]) < 1e-5
 
 
 @pytest.mark.slow

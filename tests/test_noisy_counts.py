@@ -231,6 +231,51 @@ def test_long_sums_are_those_of_the_plain_convolution():
     assert np.allclose(both.at(2_000_000 + k) / law.pdf(2e6 + k), 1, rtol=1e-3)
 
 
+SQUARE = np.array(list(product(range(6), repeat=4)))
+ROW, COLUMN = SQUARE[:, 0] + SQUARE[:, 1], SQUARE[:, 0] + SQUARE[:, 2]
+
+
+@pytest.mark.parametrize("noise", NOISES[:3])
+@pytest.mark.parametrize("prior", [None, stats.poisson(3), Pooled((1, 6), points=(3, 2))], ids=repr)
+@pytest.mark.parametrize("also", [{}, {"all": 9}, {("c", "d"): 4}, {("c", "d"): 4, ("b", "d"): 3}])
+def test_totals_of_rows_and_columns(noise, prior, also):
+    "A table of two rows and two columns, listed."
+    totals = {("a", "b"): 5, ("a", "c"): 6, **also}
+    seen = Release([2.0, 3.0, 3.0, 1.0], Query(identity, 1, step=1, dim=4), noise)
+    found = noisy_counts(seen, names=tuple("abcd"), prior=prior, most=5, totals=totals)
+    eta = np.exp(noise.log_prob(seen.s_dp, SQUARE.astype(float))) * (ROW == 5) * (COLUMN == 6)
+    if also:
+        eta = eta * (SQUARE.sum(1) == 9)
+    laws = prior.grid() if isinstance(prior, Pooled) else [prior]
+    p = sum(eta * (1 if law is None else law.pmf(SQUARE).prod(axis=1)) for law in laws)
+    p = p / p.sum()
+    for j in range(4):
+        brute = np.bincount(SQUARE[:, j], p, 6)
+        assert np.allclose(found["abcd"[j]].at(np.arange(6)), brute, atol=1e-12)
+    less = np.bincount(SQUARE[:, 1] + SQUARE[:, 2] - SQUARE[:, 3] + 5, p, 20)
+    assert np.allclose(found.difference(["b", "c"], "d").at(np.arange(-5, 15)), less, atol=1e-12)
+    more = found.probability(np.greater, "b", "c")
+    assert more == pytest.approx(p[SQUARE[:, 1] > SQUARE[:, 2]].sum(), abs=1e-12)
+    places = np.bincount(1 + (SQUARE > SQUARE[:, [3]]).sum(1), p, 5)[1:]
+    assert np.allclose(found.rank("d").at(np.arange(1, 5)), places, atol=1e-12)
+    draws = found.sample(500, np.random.default_rng(2)).theta
+    assert (draws[:, 0] + draws[:, 1] == 5).all() and (draws[:, 0] + draws[:, 2] == 6).all()
+
+
+@pytest.mark.parametrize(
+    "totals, says",
+    [
+        ({("a", "b"): 5, ("a", "c"): 6, ("c", "d"): 4, ("b", "d"): 4}, "contradict"),
+        ({("a", "b"): 5, ("a", "c"): 60}, "within reach"),
+        ({("a", "b", "c"): 5, ("a", "d"): 3, ("b", "d"): 3}, "not supported"),
+        ({("a", "b", "c"): 5, ("b", "c", "d"): 3}, "table with two rows"),
+    ],
+)
+def test_crossing_totals_that_are_refused(totals, says):
+    with pytest.raises(ValueError, match=says):
+        noisy_counts(plain([2.0, 3.0, 3.0, 1.0]), names=tuple("abcd"), totals=totals)
+
+
 def test_differences_wider_than_any_table():
     noise, sd = DiscreteGaussian(9000.0), 9000.0 * 2**0.5
     found = noisy_counts(plain([1e6, 9e5], noise))

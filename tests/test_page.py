@@ -222,10 +222,15 @@ RUN_THROUGH = (
     "index",
     "00_privacy",
     "tutorials/00_first_posterior",
+    "tutorials/01_stepping",
+    "tutorials/02_your_simulator",
     "tutorials/03_agency",
     "tutorials/04_published_counts",
     "tutorials/05_releasing",
+    "tutorials/06_checking",
+    "tutorials/07_warnings",
     "tutorials/08_which_epsilon",
+    "tutorials/09_cluster",
 )
 
 

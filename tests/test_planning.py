@@ -9,6 +9,7 @@ from scipy import stats
 from dpsbi import (
     Budgets,
     DiscreteGaussian,
+    DiscreteLaplace,
     Gaussian,
     Laplace,
     Model,
@@ -23,6 +24,7 @@ from dpsbi.analyst.budgets import Contexts
 from dpsbi.checks.testing import agrees
 from dpsbi.planning.candidates import Design, Effort, Pool
 from dpsbi.planning.fresh import beside, completed, obtain
+from dpsbi.planning.inferred import by_infer
 from dpsbi.planning.nearby import Wanted, by_nearby, look_near
 from dpsbi.planning.networks import by_network, corrected
 from dpsbi.planning.yields import Questions, spreads, weights_of
@@ -234,6 +236,78 @@ def test_a_network_that_knows_nothing_is_set_right():
         assert row["sd"] > 0.9 and np.isnan(row["sd_error"])
 
 
+COUNTS = Query(identity, sensitivity=1, step=1, dim=4)
+RATE = Prior(r=stats.lognorm(0.5, scale=2))
+FOUR = Model(RATE, lambda theta, rng: rng.poisson(10 * theta, (len(theta), 4)).astype(float))
+
+
+def four_counts(mechanism, releases=100):
+    "Mean posterior sd of the rate and its error, on a grid of rates, each count summed over."
+    rng, rates, counts = np.random.default_rng(8), np.linspace(0.1, 12, 600), np.arange(300.0)
+    s_dp = mechanism.sample(FOUR.simulate(RATE.sample(releases, rng), rng), rng)
+    law, prior = stats.poisson.pmf(counts[:, None], 10 * rates), RATE.log_prob(rates[:, None])
+    sds = []
+    for values in s_dp:
+        noise = np.exp(mechanism.log_prob(values[:, None, None], counts[:, None]))  # (4, 300)
+        p = np.exp(prior) * np.prod(noise @ law, axis=0)
+        p = p / p.sum()
+        sds.append(np.sqrt(p @ rates**2 - (p @ rates) ** 2))
+    return np.mean(sds), np.std(sds) / releases**0.5
+
+
+def deaf_network(designs, candidate, values, pool, model, delta, rng):
+    "A network that says of every release what the prior says."
+    return SimpleNamespace(
+        contexts=Contexts.of(Budgets(candidate[1], 0.1, 100.0), values),
+        sample=lambda n, context, rng: model.prior.sample(n, rng),
+        log_prob=lambda theta, context: model.prior.log_prob(theta),
+    )
+
+
+def test_four_sharp_counts_have_exact_answers_whatever_the_network_says(monkeypatch):
+    monkeypatch.setattr("dpsbi.planning.design.network_for", deaf_network)
+    effort = Effort(1000, releases=5, nearby=0, exact=5)
+    found = quick(FOUR, {"four": (COUNTS, DiscreteLaplace)}, epsilons=(10.0,), effort=effort)
+    (row,) = found.rows
+    assert row["engine"] == "infer" and row["checked"] == 5
+    sd, error = four_counts(DiscreteLaplace.calibrate(COUNTS, 10.0))
+    agrees(row["sd"], sd, np.hypot(row["sd_error"], error))
+    assert row["sd_error"] < 0.1  # the network says 1.2
+
+
+@pytest.mark.slow
+def test_a_plan_of_four_counts_leaves_nothing_unknown():
+    both = {"Laplace": (COUNTS, DiscreteLaplace), "plain": (COUNTS, Laplace)}
+    found = quick(FOUR, both, epsilons=(0.3, 1.0, 3.0, 10.0), effort=Effort())
+    assert found.table.sd.notna().all() and "infer" in set(found.table.engine)
+    for row in found.rows:
+        make = both[row["design"]][1]
+        sd, error = four_counts(make.calibrate(COUNTS, row["epsilon"]))
+        agrees(row["sd"], sd, np.hypot(row["sd_error"], error))  # false alarms: 1e-6 each
+
+
+def test_exact_posteriors_are_sought_no_further_where_none_is_found():
+    made = []
+
+    def opaque(theta, rng):
+        made.append(len(theta))
+        return 5 * theta + rng.gamma(9.0, theta, (len(theta), 4))
+
+    noise, rng = Laplace(0.01), np.random.default_rng(2)
+    theta = RATE.sample(100, rng)
+    seen = opaque(theta, rng)
+    pool, effort = Pool(theta, [seen], theta[:16], [seen[:16]], np.arange(16)), Effort(within=1000)
+    design, model = Design("four", 100.0, COUNTS, noise), Model(RATE, opaque)
+    wanted = Wanted(
+        (design,), (0,), (noise.sample(seen[:16], rng),), pool, model, Questions(), effort
+    )
+    made.clear()
+    known = np.full((16, 4), np.nan)
+    known[3] = 1.0
+    found = np.array(by_infer(wanted, 0, known, rng))
+    assert sum(made) <= 1000 and np.isnan(found).all()
+
+
 SHARP = Query(identity, sensitivity=1 / 2500, norm="l2", dim=1)
 SURE = Model(MODEL.prior, lambda theta, rng: rng.normal(theta, 0.02))
 THIN = dict(effort=Effort(1000, releases=16, further=3000, network="never"), delta=DELTA)
@@ -334,6 +408,12 @@ def test_one_candidate_at_one_epsilon():
     assert found.epsilon_for(sd=0.01).above["mean"] == 1.0
     assert len(found.best(1.0)) == 1
     assert found.plot() is not None
+
+
+def test_a_band_of_a_probability_stays_within_one(found):
+    band = found.plot("excludes").axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    _, value, error = found.curve("mean", "mean", "excludes")
+    assert (value - 2 * error).min() < 0 <= band.min() < band.max() <= 1
 
 
 def test_epsilons_may_come_in_any_order_and_twice():

@@ -12,18 +12,30 @@ from dpsbi.analyst.likelihood import (
     Kernel,
     Triangular,
     bounded,
-    cell,
-    continuous_noise,
     fit_kernel,
+    fit_likelihood,
     fit_log_mean,
-    grid_step,
     polynomial,
     weighed,
 )
+from dpsbi.analyst.regions import Box, Region
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.training import Training
-from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Laplace, Release
+from dpsbi.analyst.whole_numbers import Line, cell
+from dpsbi.mechanisms import (
+    BinomialResponse,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Independent,
+    Laplace,
+    Published,
+    Release,
+    coded,
+)
+from dpsbi.mechanisms.cells import cells
 from dpsbi.model import Model
+from dpsbi.prior import Prior
+from dpsbi.privacy import Query, identity
 from dpsbi.simulators import counts
 
 TINY = dict(
@@ -94,26 +106,84 @@ def test_the_layer_is_a_density():
 
 
 def test_whole_numbers():
-    assert (
-        grid_step(DiscreteLaplace(2.0, step=0.5)) == 0.5
-        and grid_step(BinomialResponse(10, 5, 100)) == 1
-        and grid_step(Laplace(1.0)) == 0
-    )
-    rng = np.random.default_rng(4)
-    x = continuous_noise(DiscreteLaplace(2.0), np.full((500, 1), 3.0), 4, rng)
-    assert (
-        not np.any(x == np.round(x))
-        and stats.kstest((x - np.floor(x)).ravel(), "uniform").pvalue > 1e-6
-    )
-    s = np.full((10, 1), 37.0)
-    sharp, wide = (
+    grids = DiscreteLaplace(2.0, step=0.5), BinomialResponse(10, 5, 100), Laplace(1.0)
+    assert [float(np.ptp(cells(m, [3.0]))) for m in grids] == [0.5, 1, 0]
+    rng, s = np.random.default_rng(4), np.full((500, 1), 37.0)
+    seen = [
         Release([37.0], counts.counting_query(), DiscreteLaplace(scale)) for scale in (0.3, 5.0)
+    ]
+    lines = [Line.of(release, s, rng) for release in seen]
+    x = lines[1].noise(s, 4, rng)
+    assert not np.any(x == np.round(x))
+    assert stats.kstest((x - np.floor(x)).ravel(), "uniform").pvalue > 1e-6
+    sharp, wide = (cell(line, r.s_dp, s, rng) for line, r in zip(lines, seen))
+    assert sharp.shape == (4, 1) and np.abs(sharp - 37).max() < 0.5 and wide.shape == (1, 1)
+
+
+COUNT = DiscreteLaplace(1.5)
+WITHOUT_A_DENSITY = {
+    "blank": ([np.nan], Published(COUNT, suppress_below=8)),
+    "rounded": ([10.0], Published(COUNT, round_to=5)),
+    "at the clamp's end": ([12.0], Published(Laplace(1.5), clamp=(0, 12))),
+    "one of two blank": ([9.0, np.nan], Published(COUNT, suppress_below=8)),
+    "each its own": ([9.4, np.nan], Independent((Laplace(1.5), Published(COUNT, (0, 5), None, 3)))),
+    "sharp": ([9.0], DiscreteGaussian(0.3)),
+}
+
+
+@pytest.mark.parametrize("v, mechanism", WITHOUT_A_DENSITY.values(), ids=WITHOUT_A_DENSITY)
+def test_values_without_a_density_have_the_likelihood_of_their_cell(v, mechanism):
+    "By the first layer alone; seeded. The bounds are about twice the largest that is seen."
+    law, rng = stats.gamma(4, scale=2), np.random.default_rng(1)
+    release = coded(Release(v, Query(identity, 1, step=1, dim=len(v)), mechanism))
+    prior = Prior(rate=law)
+    theta = prior.sample(2000, rng)
+    z, s = prior.to_unconstrained(theta), rng.poisson(theta, (2000, len(v))).astype(float)
+    box = Box(z.min(0), z.max(0))
+    region = Region(box, box.level, z.mean(0), z.std(0))
+    fitted = fit_likelihood(release, prior, z, s, region, rng=rng, steps=0, progress=False)
+    rate, k = np.linspace(*(1.01 * theta.min(), 0.99 * theta.max()), 500), np.arange(60.0)
+    pmf, each = stats.poisson.pmf(k, rate[:, None]), getattr(mechanism, "mechanisms", None)
+    parts = [m.log_prob([a], k[:, None]) for a, m in zip(v, each or [mechanism] * len(v))]
+    exact = np.log([pmf @ np.exp(part) for part in parts]).sum(axis=0)
+    (mean, sd, evidence), (ours, _, ours_evidence) = (
+        _moments(rate, law.logpdf(rate) + log_f) for log_f in (exact, fitted(rate))
     )
-    assert (
-        cell(sharp, s, rng).shape == (4, 1)
-        and np.abs(cell(sharp, s, rng) - 37).max() < 0.5
-        and cell(wide, s, rng).shape == (1, 1)
-    )
+    assert abs(ours - mean) < 0.25 * sd and abs(ours_evidence - evidence) < 0.15
+
+
+def _moments(x, log_p):
+    "Mean, sd and log of the integral of a density on a grid."
+    p = np.exp(log_p)
+    mean = p @ x / p.sum()
+    return mean, np.sqrt(p @ (x - mean) ** 2 / p.sum()), np.log(np.trapezoid(p, x))
+
+
+def test_a_clamp_between_whole_numbers_leaves_each_value_its_own_cell():
+    shown = np.array([[0.5], [1.0], [2.0], [3.0], [3.5]])
+    low, high = cells(Published(COUNT, clamp=(0.5, 3.5)), shown)
+    assert low.ravel().tolist() == [-np.inf, 0.5, 1.5, 2.5, 3.5]
+    assert high.ravel().tolist() == [0.5, 1.5, 2.5, 3.5, np.inf]
+
+
+class InThrees:
+    "Multiples of three, and nothing that says so."
+
+    def sample(self, s, rng):
+        return 3 * np.round((s + rng.normal(scale=4, size=np.shape(s))) / 3)
+
+
+def test_values_that_come_again_without_a_step_are_refused_before_anything_is_simulated():
+    never = Model(MODEL.prior, lambda theta, rng: pytest.fail("was simulated"))
+    with pytest.raises(ValueError, match="`step`.*sppe or infer"):
+        sple(
+            Release([36.0], counts.counting_query(), InThrees()),
+            never,
+            rng=np.random.default_rng(1),
+        )
+    told = InThrees()
+    told.step = 3.0
+    assert np.ptp(cells(told, [36.0])) == 3
 
 
 def test_another_seed_gives_another_result(posterior):  # the same seed: in 46_sple

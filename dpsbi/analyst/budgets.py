@@ -52,7 +52,7 @@ class Budgets(Range):
     make : type or callable
         A mechanism's class, to be calibrated to the query; or a function of ε that makes one.
     low, high : float
-        The ends of the range of ε.
+        The ends of the range of ε, never of scales: for these see `Budgets.of_scales`.
     delta : float
         Of each of them, for mechanisms that need one.
     missing : float
@@ -74,6 +74,26 @@ class Budgets(Range):
             "Release(s_dp, query, budgets.mechanism(query, epsilon)). "
             "For one fit that answers at every ε: amortise(query, budgets, model)"
         )
+
+    @classmethod
+    def of_scales(
+        cls, kind: type, low: float, high: float, query: Query, delta: float = 0.0, missing=0.0
+    ) -> "Budgets":
+        """The range of ε that a range of scales of the noise amounts to.
+
+        Parameters
+        ----------
+        kind : type
+            A mechanism's class that is made from a scale, such as Laplace.
+        low, high : float
+            The least and the largest scale.
+        query : Query
+            By whose sensitivity a scale is an ε.
+        delta, missing : float
+            As for `Budgets`.
+        """
+        ends = (kind(scale).cost(query, delta).epsilon for scale in (high, low))
+        return cls(kind, *ends, delta, missing)
 
     def mechanism(self, query: Query, epsilon: float) -> Mechanism:
         "The mechanism of this ε."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NEGLIGIBLE', 'OUT_OF_REACH', 'LARGEST_TABLE', 'values_at', 'Probabilities', 'CountLaw', 'Group', 'disjoint',
-           'Conditioned', 'TwoSums', 'Case', 'added']
+           'Conditioned', 'TwoSums', 'Case', 'log_holds', 'added']
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #b9b48e91
 import math
@@ -109,7 +109,7 @@ class Group:
     total: int
     bound: bool = False
 
-
+# %% ../../nbs/analyst/50_count_laws.ipynb #cl-disjoint
 def disjoint(groups: Sequence[Group]) -> list[Group]:
     """Groups that may lie inside one another, as groups that do not.
 
@@ -126,7 +126,8 @@ def disjoint(groups: Sequence[Group]) -> list[Group]:
             if shared and shared != set(inner.cells):
                 raise ValueError(
                     f"totals over cells {sorted(group.cells)} and {sorted(inner.cells)} overlap, "
-                    "and neither lies in the other; such totals are not supported"
+                    "and neither lies in the other; of totals that cross, only those of a table "
+                    "with two rows are supported whose columns' totals are known too"
                 )
             if shared and inner.bound:
                 raise ValueError("a total over cells that have a bound of their own: state one")
@@ -232,7 +233,7 @@ class Case(TwoSums):
 
     def log_evidence(self) -> float:
         "log of the probability that all totals hold; -inf where one is out of reach."
-        return sum((_log_holds(self.laws, group) for group in self.groups), 0.0)
+        return sum((log_holds(self.laws, group) for group in self.groups), 0.0)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         "n joint draws (n, cells)."
@@ -262,8 +263,8 @@ def _convolved_tables(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.where(found > 1e-15 * found.max(), found, 0.0)
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #cl-holds
-def _log_holds(laws, group) -> float:
-    "log of the probability that one total holds."
+def log_holds(laws: Sequence[CountLaw], group: Group) -> float:
+    "log of the probability that one total holds; -inf where it is out of reach."
     law = added([laws[j] for j in group.cells])
     found = law.probability(most=group.total) if group.bound else float(law.at(group.total))
     least = OUT_OF_REACH * (1.0 if group.bound else law.p.max())

@@ -8,6 +8,7 @@ __all__ = ['as_tree', 'how_many', 'place_among']
 # %% ../../nbs/analyst/50_count_ranks.ipynb #cr-imports
 import math
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from .count_laws import Case, CountLaw
 from .count_trees import Node, Tree, Weights, grown, upwards
 
 # %% ../../nbs/analyst/50_count_ranks.ipynb #cr-tree
-def as_tree(case: Case | Tree) -> Tree:
-    "A case with totals over disjoint groups, as a tree."
-    if isinstance(case, Tree):
+def as_tree(case: Any) -> Any:
+    "A case with totals over disjoint groups, as a tree; whatever is like a tree, itself."
+    if not isinstance(case, Case):
         return case
     known = []
     for group in case.groups:
@@ -29,10 +30,8 @@ def as_tree(case: Case | Tree) -> Tree:
     return Tree(leaves, grown(len(leaves), known))
 
 # %% ../../nbs/analyst/50_count_ranks.ipynb #cr-count
-def how_many(
-    node: Node, leaves: Sequence[Weights], others: Collection[int], least: int
-) -> np.ndarray:
-    """Weights (m + 1,) of how many of a node's cells reach a number: of none, of one, …
+def how_many(node: Node, leaves: Sequence[Weights], counted: Sequence[np.ndarray]) -> np.ndarray:
+    """Weights (m + 1,) of how many of a node's cells are counted: none, one, …
 
     Parameters
     ----------
@@ -40,43 +39,39 @@ def how_many(
         Of a tree.
     leaves : sequence of Weights
         Of all its cells.
-    others : collection of int
-        The cells that are counted.
-    least : int
-        The number.
+    counted : sequence of array
+        For each leaf, how many it counts for at each of its values.
     """
     if not node.parts:
-        own = leaves[node.cells[0]]
-        reaches = own.values >= least
-        parts = own.p[~reaches].sum(), own.p[reaches].sum()
-        return np.array(parts if node.cells[0] in others else [sum(parts)])
+        (j,) = node.cells
+        return np.bincount(counted[j], leaves[j].p)
     if node.known is not None:
-        return _by_root(node, leaves, [j for j in node.cells if j in others], least)
+        return _by_root(node, leaves, counted)
     found = np.ones(1)
     for part in node.parts:
-        found = np.convolve(found, how_many(part, leaves, others, least))
+        found = np.convolve(found, how_many(part, leaves, counted))
     return found
 
 
-def _by_root(node, leaves, counted, least) -> np.ndarray:
+def _by_root(node, leaves, counted) -> np.ndarray:
     "The same, where something is known of the node's sum: at roots of unity, and turned back."
-    size, sums = len(counted) + 1, []
+    size, sums = 1 + sum(int(counted[j].max()) for j in node.cells), []
     for k in range(size // 2 + 1):
-        turned, z = list(leaves), np.exp(-2j * math.pi * k / size)
-        for j in counted:
-            own = leaves[j]
-            turned[j] = Weights(own.first, own.p * np.where(own.values >= least, z, 1))
+        turned = list(leaves)
+        for j in node.cells:
+            z = np.exp(-2j * math.pi * k / size * counted[j])
+            turned[j] = Weights(leaves[j].first, leaves[j].p * z)
         sums.append(upwards(node, turned).p.sum())
     found = np.fft.irfft(sums, size)
     return np.where(found > 1e-15 * found.max(), found, 0.0)
 
 # %% ../../nbs/analyst/50_count_ranks.ipynb #cr-rank
-def place_among(case: Case | Tree, cell: int, others: Collection[int], ties: str) -> CountLaw:
+def place_among(case: Any, cell: int, others: Collection[int], ties: str) -> CountLaw:
     """The law of a cell's place among others: 1 for the largest.
 
     Parameters
     ----------
-    case : Case or Tree
+    case : Case, Tree or Folded
         Of all cells.
     cell : int
         Whose place.
@@ -87,11 +82,11 @@ def place_among(case: Case | Tree, cell: int, others: Collection[int], ties: str
     """
     tree, others = as_tree(case), set(others) - {cell}
     law, found = tree.sum([cell]), np.zeros(len(others) + 1)
-    for value, weight in zip(law.values, law.p):
+    for value, weight in zip(law.values.tolist(), law.p):
         if weight < 1e-17:
             continue
-        leaves = list(tree.leaves)
-        leaves[cell] = Weights(int(value), np.ones(1))
-        larger = how_many(tree.root, leaves, others, value + (ties == "best"))
-        found += weight * larger / larger.sum()
+        given = tree.given([cell], value)
+        counted = given.reaching(others, value + (ties == "best"))
+        larger = how_many(given.root, given.leaves, counted)
+        found[: len(larger)] += weight * larger / larger.sum()
     return CountLaw(1, found)

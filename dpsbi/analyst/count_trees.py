@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['NOTHING', 'Weights', 'total', 'Node', 'grown', 'upwards', 'lowest', 'downwards', 'with_known', 'fits', 'by_frequency',
-           'split', 'Sums', 'Tree']
+           'split', 'Sums', 'TwoSums', 'Tree']
 
 # %% ../../nbs/analyst/50_count_trees.ipynb #ct-imports
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -168,21 +168,17 @@ def fits(root: Node, group: set[int]) -> bool:
     return apart and all(fits(part, group) for part in root.parts)
 
 # %% ../../nbs/analyst/50_count_trees.ipynb #ct-freq
-def by_frequency(
-    root: Node, leaves: Sequence[Weights], cells: set[int], less: Collection[int] = ()
-) -> CountLaw:
-    "The law of a sum that is no node, less another: its characteristic function, turned back."
-    first = sum(leaves[j].first for j in cells) - sum(int(leaves[j].values[-1]) for j in less)
-    width = 1 + sum(len(leaves[j].p) - 1 for j in (*cells, *less))
+def by_frequency(root: Node, leaves: Sequence[Weights], factors: Mapping[int, int]) -> CountLaw:
+    "The law of a sum of cells times whole factors: its characteristic function, turned back."
+    ends = [(factor * leaves[j].values[[0, -1]]).tolist() for j, factor in factors.items()]
+    first, width = sum(map(min, ends)), 1 + sum(max(pair) - min(pair) for pair in ends)
     sums = []
     for w in 2 * math.pi * np.arange(width // 2 + 1) / width:
         turned = list(leaves)
-        for j in cells:
+        for j, factor in factors.items():
             own = leaves[j]
-            turned[j] = Weights(own.first, own.p * np.exp(-1j * w * np.arange(len(own.p))))
-        for j in less:
-            own = leaves[j]
-            turned[j] = Weights(own.first, own.p * np.exp(-1j * w * np.arange(len(own.p))[::-1]))
+            steps = factor * own.values
+            turned[j] = Weights(own.first, own.p * np.exp(-1j * w * (steps - steps.min())))
         sums.append(upwards(root, turned).p.sum())
     p = np.fft.irfft(np.array(sums) / sums[0].real, width)
     return CountLaw(first, np.where(p > 1e-14 * p.max(), p, 0.0))
@@ -219,22 +215,14 @@ class Sums:
         "The law of the sum of some cells."
         node = lowest(self.root, tuple(sorted(set(cells))))
         if node is None:
-            return by_frequency(self.root, self.leaves, set(cells))
+            return by_frequency(self.root, self.leaves, dict.fromkeys(cells, 1))
         up = upwards(node, self.leaves)
         return CountLaw(up.first, up.p * self._down[node.cells].at(up.values))
 
 # %% ../../nbs/analyst/50_count_trees.ipynb #tr-case
 @dataclass(frozen=True, eq=False)
-class Tree(Sums):
-    """Cells with weights of their own, and what is known of sums: a case of `TrueCounts`.
-
-    Parameters
-    ----------
-    leaves : list of Weights
-        Of the cells.
-    root : Node
-        Of all of them, as `grown` makes it.
-    """
+class TwoSums(Sums):
+    "Two sums, together or their difference; for the fields see `Tree`."
 
     def joint(
         self, a: Sequence[int], b: Sequence[int]
@@ -249,22 +237,42 @@ class Tree(Sums):
             y, x, p = self.joint(b, a)
             return x, y, p.T
         one, other = self.sum(a), self.sum(b)
-        rows = [self._given(a, int(v)).sum(b).at(other.values) for v in one.values]
-        p = one.p[:, None] * np.array(rows)
+        p = np.zeros((len(one.p), len(other.p)))
+        for k in np.flatnonzero(one.p):
+            p[k] = one.p[k] * self.given(a, one.first + int(k)).sum(b).at(other.values)
         return one.values, other.values, p / p.sum()
 
     def difference(self, a: Sequence[int], b: Sequence[int]) -> CountLaw:
         "The law of the sum over cells a less that over others b."
-        return by_frequency(self.root, self.leaves, set(a), set(b))
+        factors = dict.fromkeys(a, 1) | dict.fromkeys(b, -1)
+        return by_frequency(self.root, self.leaves, factors)
 
-    def _given(self, a, value) -> "Tree":
+    def given(self, a: Sequence[int], value: int) -> Any:
         "The tree, once the sum over cells a is known."
         known = Weights(value, np.ones(1))
         if len(a) > 1:
-            return Tree(self.leaves, with_known(self.root, a, known))
+            return type(self)(self.leaves, with_known(self.root, a, known))
         leaves = list(self.leaves)
         leaves[a[0]] = known
-        return Tree(leaves, self.root)
+        return type(self)(leaves, self.root)
+
+# %% ../../nbs/analyst/50_count_trees.ipynb #ct-tree
+@dataclass(frozen=True, eq=False)
+class Tree(TwoSums):
+    """Cells with weights of their own, and what is known of sums: a case of `TrueCounts`.
+
+    Parameters
+    ----------
+    leaves : list of Weights
+        Of the cells.
+    root : Node
+        Of all of them, as `grown` makes it.
+    """
+
+    def reaching(self, cells: Collection[int], least: int) -> list[np.ndarray]:
+        "For each leaf, how many of these cells reach a number at each of its values."
+        counted = [leaf.values >= least for leaf in self.leaves]
+        return [own * int(j in cells) for j, own in enumerate(counted)]
 
     def log_evidence(self) -> float:
         "log of the sum of all weights."

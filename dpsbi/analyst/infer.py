@@ -104,7 +104,7 @@ def infer(
     rng: np.random.Generator,
     target_ess: float = 2000,
     max_simulations: int = 200_000,
-    neural: dict | None = None,
+    neural: dict | bool | None = None,
     **running: Unpack[NeuralRunning],
 ) -> Posterior:
     """The posterior of the parameters given a release, by the cheapest engine that delivers.
@@ -120,7 +120,8 @@ def infer(
     target_ess : effective draws wanted
     max_simulations : of the simulator, in all, never exceeded; a path of a `StateSpace` and a data
         set of `LatentRecords` count as one each
-    neural : more arguments of `sppe` (or, without a density, of `amortise`), should it be needed
+    neural : more arguments of `sppe` (or, without a density, of `amortise`), should it be needed;
+        False: no network is trained, and the best of what else was found is returned
     **running : see `dpsbi.running.NeuralRunning`
 
     Returns
@@ -145,7 +146,7 @@ def infer(
     if not 0 < target_ess < math.inf:
         raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
     within = dict(executor=call.executor, progress=call.progress)
-    network = dict(device=call.device) | (neural or {})
+    network = None if neural is False else dict(device=call.device) | (neural or {})
     task = Task(release, model, target_ess, limit, call.checkpoint, within, network, [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below, all together
@@ -182,7 +183,7 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         moved, why = _moved(task, rng.spawn(1)[0])
         better = moved is not None and moved.ess >= USEFUL and not (enough and why)
         found, reason, enough = (moved, why, True) if better else (found, reason, enough)
-    if not enough and task.left >= 100:
+    if not enough and task.neural is not None and task.left >= 100:
         found, reason = _networked(task, has_density, fit, weigh_again, rng)
     return found, probed(task, found, probe) or reason
 
@@ -288,7 +289,7 @@ def _moved(task: Task, rng) -> tuple[Posterior | None, str]:
     "Draws by moves of the random inputs, and why they are not exact; None where there are none."
     limit = max(task.left - min(task.left // 2, KEPT), FEWEST_MOVED)
     about = dict(max_simulations=limit, checkpoint=task.file("inputs"))
-    return _moves(task, MOVES, rng, patient=False, **about)
+    return _moves(task, MOVES, rng, patient=task.neural is None, **about)
 
 
 def _moves(task: Task, name: str, rng, **options) -> tuple[Posterior | None, str]:

@@ -26,7 +26,7 @@ from dpsbi.analyst.tilt import (  # noqa: F401
 from .training import Learning, Training
 from .triangular import Triangular
 from .walkers import log_joint, sample_chains, weighted_draws  # noqa: F401
-from .whole_numbers import cell, continuous_noise, grid_step  # noqa: F401
+from .whole_numbers import Line, cell
 from ..mechanisms import Release
 from ..prior import Prior
 from ..weights import kish, log_sum, systematic
@@ -85,6 +85,7 @@ class Likelihood:
     degree : of the polynomial that log_mean is of
     members : first layers and flows, averaged; None for either that is left out
     at : array (m, r), the points at which the density is averaged, see `cell`
+    log_cell : log of the size of the release's cell: from a density to a probability
     """
 
     prior: Prior
@@ -94,20 +95,24 @@ class Likelihood:
     degree: int
     members: tuple[Member, ...]
     at: np.ndarray
+    log_cell: float = 0.0
 
     def log_z(self, z: np.ndarray) -> np.ndarray:
         "Log likelihood (n,) at unconstrained z (n, free)."
         result, inside = np.full(len(z), -np.inf), self.region.inside(z)
         if inside.any():
             u = self.region.units(z[inside])
-            parts = [self._untilted(member, x, u) for x in self.at for member in self.members]
-            mean = log_sum(parts, axis=0) - math.log(len(parts))
+            parts = np.stack([self._untilted(member, u) for member in self.members], axis=1)
+            parts = parts.reshape(-1, len(u))
+            mean = log_sum(parts, axis=0) - math.log(len(parts)) + self.log_cell
             result[inside] = mean + polynomial(u, self.degree) @ self.log_mean
         return result
 
-    def _untilted(self, member, x, u):
-        "Log density over kernel (n,) at one release x (r,), parameters u (n, d)."
-        return log_density(member, np.broadcast_to(x, (len(u), len(x))), u) - self.kernel.log(x)
+    def _untilted(self, member, u):
+        "Log density over kernel (m, n) at the points of the cell, parameters u (n, d)."
+        x, count = np.repeat(self.at, len(u), axis=0), len(self.at)
+        log_p = log_density(member, x, np.tile(u, (count, 1))).reshape(count, -1)
+        return log_p - self.kernel.log(self.at)[:, None]
 
     def __call__(self, theta: np.ndarray) -> np.ndarray:
         "Log likelihood (n,) at theta (n, d)."
@@ -144,13 +149,13 @@ class Drawn:
 
     Parameters
     ----------
-    mechanism : of the release
+    line : on which released values have their cells
     s : array (N, w), query values
     u : array (N, d), their parameters, in the region's units
-    draws, kind : of nested noise, see `continuous_noise`
+    draws, kind : of nested noise, see `Line.noise`
     """
 
-    mechanism: Any
+    line: Line
     s: np.ndarray
     u: np.ndarray
     draws: int
@@ -158,7 +163,7 @@ class Drawn:
 
     def noisy(self, rng: np.random.Generator) -> np.ndarray:
         "Releases x (N, draws, r)."
-        return continuous_noise(self.mechanism, self.s, self.draws, rng, self.kind)
+        return self.line.noise(self.s, self.draws, rng, self.kind)
 
     def take(self, rows: np.ndarray) -> "Drawn":
         "Some of the simulations."
@@ -175,10 +180,10 @@ class Drawn:
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #95cc8b59
 def _tilt(
-    data: Drawn, s_dp: np.ndarray, share: float, degree: int, rng
+    data: Drawn, middle: np.ndarray, share: float, degree: int, rng
 ) -> tuple[Kernel, np.ndarray]:
     "The kernel, and the coefficients of log Z: from four pools of noise."
-    kernel = fit_kernel(data.u, data.noisy(rng), s_dp, share)
+    kernel = fit_kernel(data.u, data.noisy(rng), middle, share)
     log_k = np.concatenate([kernel.log(data.noisy(rng)) for _ in range(4)], axis=1)
     basis = polynomial(data.u, degree)
     if share >= 1:
@@ -236,9 +241,11 @@ def fit_likelihood(
     """
     inside, training = region.inside(z), learning.training
     u, s = region.units(z[inside]), s[inside]
-    data = Drawn(release.mechanism, s, u, learning.draws, training.noise)
+    line = Line.of(release, s, rng)
+    middle, width = line.cells(release.s_dp)
+    data = Drawn(line, s, u, learning.draws, training.noise)
     degree = 3 if z.shape[1] <= 3 else 2
-    kernel, log_mean = _tilt(data, release.s_dp, how.share, degree, rng)
+    kernel, log_mean = _tilt(data, middle, how.share, degree, rng)
     options = dict(
         flow=training.shape,
         descent=training.descent(steps),
@@ -249,13 +256,15 @@ def fit_likelihood(
     for k, child in enumerate(rng.spawn(members)):
         out = np.arange(len(s)) % training.folds == k
         found.append(_member(data, kernel, out, how, child, options))
-    return Likelihood(prior, region, kernel, log_mean, degree, tuple(found), cell(release, s, rng))
+    at, log_cell = cell(line, release.s_dp, s, rng), np.log(width[width > 0]).sum()
+    fitted = prior, region, kernel, log_mean, degree, tuple(found)
+    return Likelihood(*fitted, at, float(log_cell))
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #be6cd2b2
 WORTH = 200.0  # least effective number of simulations behind the ratios
 
 
-def weighed(likelihood: Likelihood, sims: Simulations, step: float = 0.0) -> Likelihood:
+def weighed(likelihood: Likelihood, sims: Simulations) -> Likelihood:
     """The likelihood, times the log-quadratic factor that exact weights find missing.
 
     Itself where they are worth too little.
@@ -264,13 +273,10 @@ def weighed(likelihood: Likelihood, sims: Simulations, step: float = 0.0) -> Lik
     ----------
     likelihood : fitted
     sims : all simulations, with exact weights
-    step : of the releases' grid; 0: none
     """
     inside = (sims.log_u > -np.inf) & likelihood.region.inside(sims.z)
     fitted = likelihood.log_z(sims.z[inside])
-    # a probability to a density
-    log_cell = likelihood.at.shape[1] * math.log(step or 1.0)
-    log_r = sims.log_eta[inside] - fitted - log_cell
+    log_r = sims.log_eta[inside] - fitted
     basis = polynomial(likelihood.region.units(sims.z[inside]), 2)
     if np.isnan(log_r).any() or not (log_r > -np.inf).any():
         return likelihood

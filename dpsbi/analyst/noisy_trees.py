@@ -110,6 +110,8 @@ def noisy_tree(
         Of the cells, as for `noisy_counts`.
     totals : mapping, optional
         Known exactly: a tuple of cells, or the name of a sum, -> their sum; "all" -> that of all.
+        They lie inside one another or apart, and inside or around the sums: for totals that cross
+        as rows and columns do, see `noisy_counts`, where sums have no noise of their own.
     least, most : int
         The range of each cell.
 

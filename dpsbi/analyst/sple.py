@@ -22,7 +22,6 @@ from dpsbi.analyst.likelihood import (
     Fit,
     Likelihood,
     fit_likelihood,
-    grid_step,
     log_joint,
     sample_chains,
     weighed,
@@ -35,6 +34,7 @@ from .rounds import NeuralRounds
 from .training import Learning, Training, exact_weights
 from ..draws import rhat
 from ..mechanisms import Release, coded
+from ..mechanisms.cells import check_cells_told
 from ..model import Model, check_release, simulate
 from ..posterior import MIXED
 from ..prior import about_prior
@@ -84,12 +84,14 @@ def sple(
 
     Raises
     ------
-    ValueError : for input that makes no sense, or where all simulations fail
+    ValueError : for input that makes no sense, where all simulations fail, or for a mechanism
+        of one's own whose values come again and again and that states no `step`
 
     Source: SPPE/SPLE, Algorithm 2.
     """
     call = Call.of(running, sple, training=Training)
     release = coded(check_release(release))
+    check_cells_told(release)
     check_fit(simulations, noise_draws, 200, rounds=rounds, draws=draws)
     if not isinstance(form, Fit) and form not in FITS:
         raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
@@ -144,7 +146,7 @@ def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
             raise no_weight(release, len(sims.z)) from error
         raise
     if options["how"].weigh:
-        fitted = weighed(fitted, sims, grid_step(release.mechanism))
+        fitted = weighed(fitted, sims)
     return fitted, z
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-2

@@ -136,11 +136,14 @@ class Coded(Around):
         "As the published mechanism's, coded."
         return np.nan_to_num(self.published.transform(u, s), nan=self.code)
 
+    def decoded(self, s_dp: ArrayLike) -> np.ndarray:
+        "Coded values (...) as they were published: NaN for what is suppressed."
+        s_dp = np.asarray(s_dp, float)
+        return np.where(s_dp < (self.code + self.published.lowest) / 2, np.nan, s_dp)
+
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of coded values (..., r) given s (..., r), summed over r."
-        s_dp = np.asarray(s_dp, float)
-        hidden = s_dp < (self.code + self.published.lowest) / 2
-        return self.published.log_prob(np.where(hidden, np.nan, s_dp), s)
+        return self.published.log_prob(self.decoded(s_dp), s)
 
 # %% ../../nbs/mechanisms/11_joint.ipynb #75209321
 def coded(release: Release) -> Release:

@@ -146,6 +146,12 @@ class Effort:
         and a network's errors are NaN, since nobody knows them.
     further : int
         Most simulations near each of these truths, for all designs and ε together.
+    exact : int
+        Releases of which `infer` finds the exact posterior where simulations near the truths do
+        not suffice, for each design and ε. A network's answers to all releases are corrected by
+        these. Fewer, at least eight, for more than 25 designs and ε. 0: none.
+    within : int
+        Most simulations for each of these.
     network : str
         "where needed", "never" (weights are used whatever they are worth), or "always".
     draws : int
@@ -162,6 +168,8 @@ class Effort:
     least: float = 50.0
     nearby: int = 64
     further: int = 8000
+    exact: int = 16
+    within: int = 4000
     network: str = "where needed"
     draws: int = 400
 
@@ -171,6 +179,8 @@ class Effort:
         whole_number("draws", self.draws, 50)
         whole_number("nearby", self.nearby, 0)
         whole_number("further", self.further, 500)
+        whole_number("exact", self.exact, 0)
+        whole_number("within", self.within, 1000)
         if self.network not in ("where needed", "never", "always"):
             raise ValueError(
                 f"network must be 'where needed', 'never' or 'always', not {self.network!r}"

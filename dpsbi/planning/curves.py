@@ -45,7 +45,10 @@ def _line(ax, plan: Any, design: str, parameter: str, what: str, colour, style="
     mine = [r for r in plan.rows if (r["design"], r["parameter"]) == (design, parameter)]
     engines = [row["engine"] for row in sorted(mine, key=lambda row: row["epsilon"])]
     ax.plot(epsilon, value, style, color=colour, label=design)
-    ax.fill_between(epsilon, value - 2 * error, value + 2 * error, color=colour, alpha=0.2, lw=0)
+    low, high = value - 2 * error, value + 2 * error
+    if what == "excludes":
+        low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
+    ax.fill_between(epsilon, low, high, color=colour, alpha=0.2, lw=0)
     for face in (colour, "white"):
         at = [k for k, each in enumerate(engines) if (each == "network") == (face == "white")]
         ax.plot(epsilon[at], value[at], "o", ms=5, color=colour, mfc=face)

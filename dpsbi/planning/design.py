@@ -17,6 +17,7 @@ from ..mechanisms import Release, observed
 from ..model import Model
 from .answers import by_weights
 from .candidates import Design, Effort, designs_of, pool_of, protects_alike
+from .inferred import by_infer, releases_for, tried
 from .nearby import ENOUGH, Wanted, by_nearby, look_near
 from .networks import by_network, network_for
 from .table import Plan
@@ -54,14 +55,14 @@ def _nearby(wanted: Wanted, rng, journal: Journal, call: Call) -> tuple[np.ndarr
 
 # %% ../../nbs/planning/05_design.ipynb #ds-by-one-network
 def _by_one_network(wanted: Wanted, which: list[int], candidate, exact, delta, rng) -> list:
-    "What one network says of designs of one query, given exact answers (C, T, Q): lists of rows."
+    "What one network says of designs of one query, given exact answers and whose: lists of rows."
     learning, *drawing = rng.spawn(1 + len(which))
     pool, model, effort = wanted.pool, wanted.model, wanted.effort
     designs, values = [wanted.designs[t] for t in which], pool.values[wanted.place[which[0]]]
     estimator = network_for(designs, candidate, values, pool, model, delta, learning)
     found = []
     for t, design, child in zip(which, designs, drawing):
-        given = pool, wanted.made[t], model, wanted.asked, child, effort, exact[:, t]
+        given = pool, wanted.made[t], model, wanted.asked, child, effort, *exact[t]
         found.append(by_network(design, estimator, *given))
     return found
 
@@ -77,7 +78,7 @@ def _to_learn(wanted: Wanted, failing: list[int]) -> list[list[int]]:
 def _sharper(wanted: Wanted, candidates, delta, rng, journal: Journal, call: Call) -> list:
     "What is said of designs whose weights fail: a list of rows for each."
     effort, designs = wanted.effort, wanted.designs
-    nearing, learning = rng.spawn(2)
+    nearing, learning, inferring = rng.spawn(3)
     found: list = [[] for _ in designs]
     failing, exact = list(range(len(designs))), np.empty((0, len(designs), 0))
     if effort.nearby:
@@ -88,9 +89,39 @@ def _sharper(wanted: Wanted, candidates, delta, rng, journal: Journal, call: Cal
             failing = [t for t in failing if found[t][0]["checked"] < ENOUGH * len(answers)]
     if effort.network != "never":
         groups = _to_learn(wanted, failing)
-        learnt = _learnt(wanted, groups, candidates, exact, delta, learning, journal, call)
+        known = {t: (exact[:, t], "network") for t in failing}
+        if effort.exact and effort.network == "where needed":
+            known |= _inferred(wanted, groups, exact, inferring, journal, call)
+        learnt = _learnt(wanted, groups, candidates, known, delta, learning, journal, call)
         for t, rows in learnt.items():
             found[t] = rows
+    return found
+
+# %% ../../nbs/planning/05_design.ipynb #29fb18fe
+def _known(wanted: Wanted, t: int, exact: np.ndarray, count: int) -> np.ndarray:
+    "Exact answers (count, Q) to the first releases, as far as simulations near the truths go."
+    names = wanted.asked.columns(wanted.pool.theta[:2], wanted.model.prior.names).names
+    found = np.full((count, 3 * len(names) + 1 + len(wanted.asked.utilities)), np.nan)
+    there = exact[:count, t]
+    found[: len(there)] = there if there.size else np.nan
+    return found
+
+
+def _inferred(wanted: Wanted, groups, exact, rng, journal: Journal, call: Call) -> dict:
+    "Exact answers (C, Q) of `infer`, with its name, by the design's number: where they suffice."
+    first, others = tried(wanted, groups)
+    count = releases_for(sum(map(len, groups)), min(wanted.effort.exact, wanted.effort.releases))
+    children, found = dict(enumerate(rng.spawn(len(wanted.designs)))), {}
+
+    def ask(these):
+        tasks = [(wanted, t, _known(wanted, t, exact, count), children[t]) for t in these]
+        answers = _kept(by_infer, tasks, journal, call, ("exact posteriors", "designs"))
+        sure = {t: np.array(each, float) for t, each in zip(these, answers)}
+        enough = (np.isfinite(sure[t][:, 0]).mean() >= ENOUGH for t in these)
+        found.update({t: (sure[t], "infer") for t, ok in zip(these, enough) if ok})
+
+    ask(first)
+    ask([t for one, more in zip(first, others) if one in found for t in more])
     return found
 
 # %% ../../nbs/planning/05_design.ipynb #ds-learnt
@@ -244,8 +275,9 @@ def plan(
     -------
     Plan
         Its table has a row for each design, ε and parameter. Engine says "weights" (of the
-        pool), "nearby" (of simulations near the truths) or "network". Errors hold Monte Carlo's
-        and what a network is off by. Where nobody can tell, errors and yields are NaN.
+        pool), "nearby" (of simulations near the truths), "infer" (a network's answers, corrected
+        by exact posteriors of some releases) or "network". Errors hold Monte Carlo's and what a
+        network is off by. Where nobody can tell, errors and yields are NaN.
 
     Raises
     ------

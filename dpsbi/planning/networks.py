@@ -83,7 +83,7 @@ def _drawn(theta: np.ndarray, information, names, asked: Questions) -> np.ndarra
     return side_by_side(draws.std(axis=1), ends, told, whole)
 
 # %% ../../nbs/planning/04_networks.ipynb #ds-corrected
-def corrected(each: np.ndarray, exact: np.ndarray, chances: slice, known: int) -> np.ndarray:
+def corrected(each: np.ndarray, exact: np.ndarray, chances: slice, known: int | None) -> np.ndarray:
     """Means over releases, corrected by what the first of them are off by, and errors: (2, Q).
 
     Parameters
@@ -94,17 +94,19 @@ def corrected(each: np.ndarray, exact: np.ndarray, chances: slice, known: int) -
         Exact ones for the first C releases; NaN where there is none.
     chances : slice
         Which of the Q are probabilities, whose difference may never be seen in C releases.
-    known : int
+    known : int, optional
         The place of the one (information) that is a bound, and needs no correction.
     """
     off = exact - each[: len(exact)]
-    off[:, known] = 0.0
+    if known is not None:
+        off[:, known] = 0.0
     there = np.isfinite(exact[:, 0])
     count = int(there.sum())
     mean, error = each.mean(axis=0), each.std(axis=0, ddof=1) / len(each) ** 0.5
     if count < max(2, ENOUGH * len(exact)):
         unknown = np.full(each.shape[1], np.nan)
-        unknown[known] = error[known]
+        if known is not None:
+            unknown[known] = error[known]
         return np.stack([mean, unknown])
     slack = np.zeros(each.shape[1])
     slack[chances] = 1 / (count + 2)
@@ -122,6 +124,7 @@ def by_network(
     rng: np.random.Generator,
     effort: Effort,
     exact: np.ndarray | None = None,
+    engine: str = "network",
 ) -> list[dict]:
     """What a network says of a design at one ε, corrected by exact answers for some releases.
 
@@ -134,6 +137,7 @@ def by_network(
     rng : for draws
     effort : how many of them
     exact : array (C, Q), exact answers to the first releases, as far as there are; NaN elsewhere
+    engine : "network"; or "infer", which found these, information among them
     """
     shown, count = estimator.contexts, len(s_dp)
     epsilon = design.mechanism.cost(design.query, shown.delta).epsilon
@@ -148,7 +152,8 @@ def by_network(
     columns = asked.columns(theta[0, :2], names).names
     q = len(columns)
     exact = np.empty((0, each.shape[1])) if exact is None else exact
-    found = corrected(each, exact, slice(2 * q, 3 * q), 3 * q)
+    bound = None if engine == "infer" else 3 * q
+    found = corrected(each, exact, slice(2 * q, 3 * q), bound)
     checked = int(np.isfinite(exact[:, 0]).sum())
-    more = dict(engine="network", ess=float("nan"), checked=checked)
+    more = dict(engine=engine, ess=float("nan"), checked=checked)
     return rows_of(design, asked, columns, found, count, more)
