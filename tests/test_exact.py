@@ -427,6 +427,21 @@ def drawn_last(theta, rng):
     return rng.poisson(theta, (len(theta), 10)).astype(float)
 
 
+def ten_counts():
+    "A release of ten counts, and the posterior mean of their rate by quadrature."
+    noise, s = DiscreteLaplace(2.0), np.arange(150.0)
+    s_dp = noise.sample(
+        np.random.default_rng(5).poisson(25.0, 10).astype(float), np.random.default_rng(6)
+    )
+    release = Release(s_dp, Query(identity, 1, step=1, dim=10), noise)
+    rate = np.linspace(5, 60, 2001)
+    eta = np.exp(np.stack([noise.log_prob(np.array([y]), s[:, None]) for y in s_dp]))
+    log_like = np.log(eta @ stats.poisson.pmf(s[:, None], rate)).sum(axis=0)
+    log_p = log_like + stats.gamma(25).logpdf(rate)
+    w = np.exp(log_p - log_p.max())
+    return release, w @ rate / w.sum()
+
+
 def sums_of_two(theta, rng):
     "The same law; no value is a draw."
     return rng.poisson(theta / 2, (2, len(theta), 10)).sum(axis=0).astype(float)
@@ -439,11 +454,7 @@ def sums_of_two(theta, rng):
 def test_infer_solves_ten_counts_where_weights_cost_five_hundred_simulations_a_draw(
     simulate, engine
 ):
-    noise, s = DiscreteLaplace(2.0), np.arange(150.0)
-    s_dp = noise.sample(
-        np.random.default_rng(5).poisson(25.0, 10).astype(float), np.random.default_rng(6)
-    )
-    release = Release(s_dp, Query(identity, 1, step=1, dim=10), noise)
+    release, mean = ten_counts()
     found, _ = heard(release, Model(GAMMA, simulate), target_ess=800, max_simulations=60_000)
     assert found.exact and found.info["engine"] == engine
     told = " ".join(str(found).split("\n")[1:])
@@ -451,12 +462,35 @@ def test_infer_solves_ten_counts_where_weights_cost_five_hundred_simulations_a_d
     assert ("left: adaptive importance (" in told) == (simulate is sums_of_two)
     assert ("draws counts last" in told) == (simulate is drawn_last)
     assert "\n" not in repr(found)
-    rate = np.linspace(5, 60, 2001)
-    eta = np.exp(np.stack([noise.log_prob(np.array([y]), s[:, None]) for y in s_dp]))
-    log_like = np.log(eta @ stats.poisson.pmf(s[:, None], rate)).sum(axis=0)
-    log_p = log_like + stats.gamma(25).logpdf(rate)
-    w = np.exp(log_p - log_p.max())
-    assert abs(found.mean()[0] - w @ rate / w.sum()) < 4.9 * found.mcse()[0]
+    assert abs(found.mean()[0] - mean) < 4.9 * found.mcse()[0]
+
+
+def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false alarm: 1e-6
+    module = sys.modules["dpsbi.analyst.infer"]
+    asked, real = [], module.input_smc
+    draws = np.random.default_rng(3).normal(25.0, 3.0, 4000)
+    network = Posterior(draws, None, ("theta",), dict(method="sppe", simulations=500))
+
+    def short_from_the_prior(*about, start=None, max_simulations, **how):
+        limit = max_simulations if start is network else 2500
+        asked.append((start, how.get("patient", True)))
+        found = real(*about, start=start, max_simulations=limit, **how)
+        said = dict(exact=False, reason="independent populations disagree in the mean of theta")
+        found.info.update({} if start is network else said)
+        return found
+
+    monkeypatch.setattr(module, "input_smc", short_from_the_prior)
+    monkeypatch.setattr(module, "_neural", lambda task, rng: network)
+    nothing = Posterior(draws, None, ("theta",), dict(fresh=False, thrifty=False))
+    monkeypatch.setattr(module, "_weighed", lambda task, rng: (nothing, "no weights"))
+    release, mean = ten_counts()
+    model = Model(GAMMA, sums_of_two)
+    found, _ = heard(release, model, target_ess=400, max_simulations=40_000)
+    assert asked == [(None, False), (network, True)]
+    assert found.exact and found.info["engine"] == "moves from a neural posterior"
+    assert "left: moves of random inputs" in found.info["why"]
+    assert found.info["simulations"] <= 40_000
+    assert abs(found.mean()[0] - mean) < 4.9 * found.mcse()[0]
 
 
 def test_weights_that_are_only_too_few_are_drawn_again(monkeypatch):

@@ -341,6 +341,15 @@ def test_what_is_not_finished_is_not_called_exact():
     assert found.exact is False and found.info["unfinished"] and found.log_weights is not None
 
 
+def test_without_patience_half_of_the_simulations_decide():
+    hopeless = run(*sharp(), draws=200, limit=4000, patient=False)
+    assert not hopeless.exact and hopeless.info["simulations"] <= 2000
+    assert "end at power" in hopeless.info["reason"]
+    easy = counts(6, scale=4.0)
+    one, other = (run(*easy, draws=100, limit=8000, patient=patient) for patient in (False, True))
+    assert np.array_equal(one.theta, other.theta)
+
+
 @pytest.mark.slow
 def test_sharp_noise_is_owned_up_to():
     "The populations stay apart, and it says so."

@@ -40,7 +40,17 @@ def _worth(v: np.ndarray) -> np.ndarray:
     return spread_ess(v.reshape(-1, *v.shape[2:]), POPULATIONS)
 
 
-def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
+def _far(v: np.ndarray) -> int:
+    "The coordinate in whose mean populations v (P, M, L, d) disagree most; -1 where they agree."
+    means = v.mean(axis=2)
+    ratio = means.mean(axis=1).var(axis=0, ddof=1) * means.shape[1]
+    ratio = ratio / (means.var(axis=1, ddof=1).mean(axis=0) + 1e-300)
+    freedom = POPULATIONS - 1, POPULATIONS * (means.shape[1] - 1)
+    j = int(np.argmax(ratio))
+    return j if ratio[j] > stats.f.isf(ALARM / len(ratio), *freedom) else -1
+
+# %% ../../nbs/analyst/38_input_smc.ipynb #is-chains
+def _chains(task: Task, stage: Stage, draws: int, patient: bool, rng) -> tuple:
     "Coordinates (P, M, L, d) of chains at power 1, the last, the share accepted, and the values."
     d, start = task.coordinates.dim, stage.moved.last
     lines = stage.ways(1.0, d)
@@ -48,6 +58,7 @@ def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
     if task.left >= cost:
         lines, start = begun(task, lines, start, rng.spawn(1)[0])
     beta, wanted = stage.length(lines), max(draws, APIECE * math.prod(shape))
+    half = math.inf if patient else task.limit // 2
     places, accepted, check, values = [], [], 8, Every()
     while task.left >= cost:
         deal, fill, run = rng.spawn(1)[0].spawn(3)
@@ -57,6 +68,10 @@ def _chains(task: Task, stage: Stage, draws: int, rng) -> tuple:
         places.append(start.x[..., :d])
         values.add(start.s)
         accepted.append(better.mean())
+        if task.limit - task.left > half and len(places) > 3:
+            half = math.inf  # one look, half-way
+            if _far(np.stack(places, axis=2)) >= 0:
+                break
         if len(places) >= check:
             worth = _worth(np.stack(places, axis=2)).min()
             if worth >= 1.2 * wanted:
@@ -88,12 +103,19 @@ def _told(release, model, draws, limit, rng, begun) -> dict:
     return about if begun is None else about | dict(start=begun.law.means.tolist())
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #5e6ad916
-def _climbed(task: Task, draws: int, begin, rise, run) -> tuple:
+def _climbed(task: Task, draws: int, patient: bool, begin, rise, run) -> tuple:
     "The last temperature, and of the chains there: draws, last particles, acceptance, values."
     first = _first(task, begin)
     chains = max(first.log_eta.shape[1] // MOVES, 3)
-    stage = climb(task, first, chains, rise)
-    return stage, _chains(task, stage, draws, run) if stage.power == 1 else _none(stage)
+    rising = task if patient else replace(task, limit=task.limit // 2)
+    stage = climb(rising, first, chains, rise)
+    hopeful = stage.power == 1 and (patient or _spread(stage) <= SPREAD)
+    return stage, _chains(task, stage, draws, patient, run) if hopeful else _none(stage)
+
+
+def _spread(stage: Stage) -> float:
+    "The sd of the populations' log evidence."
+    return float(stage.log_evidence.std(ddof=1))
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #de20eca1
 def input_smc(
@@ -104,6 +126,7 @@ def input_smc(
     rng: np.random.Generator,
     max_simulations: int = 200_000,
     start: Posterior | None = None,
+    patient: bool = True,
     **running: Unpack[Running],
 ) -> Posterior:
     """Draws from the exact posterior, by tempered moves of parameters and random inputs together.
@@ -127,6 +150,9 @@ def input_smc(
     start : Posterior, optional
         Of `amortise` or any other method, from which the tempering begins; None: from the prior.
         The result is exact whatever it is worth.
+    patient : bool
+        Whether to go on where half of the simulations brought no power 1, or no populations that
+        agree: False for those who have another engine for that.
     **running
         See `dpsbi.running.Running`.
 
@@ -158,6 +184,7 @@ def input_smc(
     coordinates = NormalCoordinates(model.prior)
     begun = None if start is None else _begun(start, model, coordinates)
     about = _told(release, model, draws, max_simulations, rng, begun)
+    about |= {} if patient else dict(patient=False)
     journal = SlowJournal(call.saved(about))
     probe, begin, rise, run, audit = rng.spawn(5)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
@@ -166,7 +193,7 @@ def input_smc(
         limit = max_simulations - AUDITED
         about = release, model, coordinates, by_row, limit, call.executor, journal, bar, tally
         task = Task(*about, begun)
-        stage, (v, last, accepted, values) = _climbed(task, draws, begin, rise, run)
+        stage, (v, last, accepted, values) = _climbed(task, draws, patient, begin, rise, run)
     task = replace(task, limit=max_simulations)
     audited = _audited(task, last, audit)
     return _concluded(task, stage, (v, values), accepted, audited, draws)
@@ -227,18 +254,15 @@ SLOW = 0.01  # least renewal of a move
 
 def _doubts(stage: Stage, v: np.ndarray, worth: np.ndarray, names) -> str:
     "Why the draws are not to be believed, in words; empty where they are."
-    if v.shape[2] < 4:
+    if stage.power < 1:
         return f"the simulations allowed end at power {stage.power:.3g} of the likelihood"
-    spread = stage.log_evidence.std(ddof=1)
-    if not spread <= SPREAD:
-        return f"independent populations disagree: their log evidences have an sd of {spread:.2g}"
-    means = v.mean(axis=2)
-    ratio = means.mean(axis=1).var(axis=0, ddof=1) * means.shape[1]
-    ratio = ratio / (means.var(axis=1, ddof=1).mean(axis=0) + 1e-300)
-    freedom = POPULATIONS - 1, POPULATIONS * (means.shape[1] - 1)
-    j = int(np.argmax(ratio))
-    if ratio[j] > stats.f.isf(ALARM / len(ratio), *freedom):
-        return f"independent populations disagree in the mean of {names[j]}"
+    if not _spread(stage) <= SPREAD:
+        sd = _spread(stage)
+        return f"independent populations disagree: their log evidences have an sd of {sd:.2g}"
+    if v.shape[2] < 4:
+        return "the simulations allowed end as the likelihood reaches power 1"
+    if _far(v) >= 0:
+        return f"independent populations disagree in the mean of {names[_far(v)]}"
     if worth.min() < LEAST:
         why = f"the chains are worth {worth.min():.0f} draws, fewer than {LEAST}"
         slow = stage.moved.renewal < SLOW
