@@ -40,5 +40,5 @@ def check_complete(release: Any, suppressed: bool = False) -> None:
     if lacking:
         raise ValueError(
             "this method needs every value of the release, and some are NaN; importance, smc_abc, "
-            "pseudo_marginal, input_smc and infer do not"
+            "pseudo_marginal, input_smc, da_mcmc and infer do not"
         )

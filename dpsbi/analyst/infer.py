@@ -137,7 +137,8 @@ def infer(
         For bad arguments, and where no engine finds anything.
     """
     call = Call.of(running, infer)
-    release = release if hasattr(model, "step") else check_release(release)
+    whole = hasattr(model, "step") or hasattr(model, "contributions")
+    release = release if whole else check_release(release)
     check_generator(rng)
     engine = _engine(release, model)
     least = {followed: FILTERS * FEWEST, independent: FILTERS * FEWEST_GUIDED + 2 * PROBED}
