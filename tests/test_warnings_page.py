@@ -90,6 +90,7 @@ def test_warnings_without_words_of_their_own_are_known():
     assert mute == {
         "dpsbi/running.py",
         "dpsbi/analyst/guided.py",
+        "dpsbi/analyst/importance.py",
         "dpsbi/analyst/pseudo_marginal.py",
     }
 
