@@ -29,6 +29,7 @@ from dpsbi import (
 from dpsbi.analyst import consensus as room
 from dpsbi.analyst import proposals, searches
 from dpsbi.analyst.flows import Shape
+from dpsbi.analyst.infer import _remedy
 from dpsbi.analyst.training import Training
 from dpsbi.privacy import identity
 from dpsbi.simulators import counts, sir
@@ -547,6 +548,13 @@ def test_what_is_not_exact_says_what_the_model_could_tell(approximation):
     single = Release([37.4], counts.counting_query(), Laplace(1e-4))
     one, _ = heard(single, Model(GAMMA, lambda theta, rng: rng.normal(theta)), max_simulations=1000)
     assert not one.exact and one.info["remedy"] == ""
+
+
+def test_a_number_that_rests_on_few_draws_has_a_remedy_of_its_own(approximation):
+    found, _, _ = approximation
+    of_tail = _remedy(None, "the sd of spread rests on a few draws")
+    assert "lighter tails" in of_tail and "start and step" not in of_tail
+    assert of_tail.strip() != found.info["remedy"]
 
 
 def test_a_start_that_is_done_early_is_no_trouble_to_those_that_stall():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ROUNDS', 'FIRST', 'USEFUL', 'MOST_REFINED', 'DEAR', 'LOOKED', 'WORTH', 'MOVED_FROM', 'KEPT', 'APPROXIMATE', 'MOVES',
-           'FROM_NETWORK', 'LEAST_CORRECTED', 'CHECK_IT', 'STEPS', 'ALONE_EACH', 'infer']
+           'FROM_NETWORK', 'LEAST_CORRECTED', 'CHECK_IT', 'STEPS', 'ALONE_EACH', 'FEW_BEHIND', 'infer']
 
 # %% ../../nbs/analyst/49_infer.ipynb #2735e768
 import math
@@ -347,8 +347,16 @@ ALONE_EACH = (
 )
 
 
-def _remedy(task: Task) -> str:
-    "What more the analyst could tell of a plain simulator of several values; empty for others."
+FEW_BEHIND = (
+    " Allow more simulations, give that parameter a prior with lighter tails, or report no more "
+    "than its median and an interval."
+)
+
+
+def _remedy(task: Task, reason: str) -> str:
+    "What can be done for a number on few draws, or told of a plain simulator; empty for others."
+    if reason.endswith("rests on a few draws"):
+        return FEW_BEHIND
     model, several = task.model, task.release.s_dp.size > 1
     plain = isinstance(model, Model) and not (model.independent or model.deterministic)
     return STEPS + ALONE_EACH if plain and several else ""
@@ -365,7 +373,7 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     simulations = sum(line["simulations"] for line in task.history)
     failed = sum(line["failed"] for line in task.history)
     approximate = reason == APPROXIMATE
-    remedy = _remedy(task) if reason else ""
+    remedy = _remedy(task, reason) if reason else ""
     if reason:
         more = (CHECK_IT if approximate else "") + remedy
         warn(f"the result is not exact: {reason}, after {simulations:,} simulations.{more}")
