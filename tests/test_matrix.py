@@ -242,6 +242,14 @@ def test_a_fitted_likelihood_is_near_with_everything_done(noise, done):
     assert abs(p.mean()[0] - mean) < 0.3 * sd
 
 
+def test_infer_hands_a_model_of_records_the_whole_release():
+    release, how = published("discrete Laplace", "one missing"), dict(progress=False)
+    mean, sd = exact(release)
+    found = dpsbi.infer(release, Records(), target_ess=300, rng=np.random.default_rng(5), **how)
+    agrees(found.mean()[0], mean, found.mcse()[0], verbose=False)
+    assert found.confidential.theta.shape[1] == 2  # the missing count too
+
+
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("noise", NOISES)
 def test_files_codes_and_prices_in_every_cell(noise, done, tmp_path):
