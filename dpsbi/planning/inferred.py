@@ -8,6 +8,7 @@ __all__ = ['MOST', 'FEWEST', 'by_infer', 'releases_for', 'tried']
 # %% ../../nbs/planning/04_inferred.ipynb #in-import
 import warnings
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +23,12 @@ def _posterior(wanted: Wanted, t: int, i: int, rng: np.random.Generator) -> Post
     "The exact posterior of the i-th release of design t; None where none is found."
     design, effort = wanted.designs[t], wanted.effort
     release = Release(wanted.made[t][i], design.query, design.mechanism)
-    about = dict(target_ess=2 * effort.least, max_simulations=effort.within, progress=False)
+    within: dict[str, Any] = dict(max_simulations=effort.within, target_ess=2 * effort.least)
+    how: dict[str, Any] = dict(rng=rng, neural=False, progress=False)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is not exact is not used
-            found = infer(release, wanted.model, rng=rng, neural=False, **about)
+            found = infer(release, wanted.model, **within, **how)
     except ValueError:  # nothing explains it, or so few simulations are too few for any engine
         return None
     return found if found.exact else None
