@@ -1815,6 +1815,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                     'dpsbi.analyst.rnpe.NoiseFree.posterior': ( 'analyst/rnpe.html#noisefree.posterior',
                                                                                 'dpsbi/analyst/rnpe.py'),
                                     'dpsbi.analyst.rnpe._about': ('analyst/rnpe.html#_about', 'dpsbi/analyst/rnpe.py'),
+                                    'dpsbi.analyst.rnpe._check_values': ('analyst/rnpe.html#_check_values', 'dpsbi/analyst/rnpe.py'),
                                     'dpsbi.analyst.rnpe._learnt': ('analyst/rnpe.html#_learnt', 'dpsbi/analyst/rnpe.py'),
                                     'dpsbi.analyst.rnpe._mixture': ('analyst/rnpe.html#_mixture', 'dpsbi/analyst/rnpe.py'),
                                     'dpsbi.analyst.rnpe._pairs': ('analyst/rnpe.html#_pairs', 'dpsbi/analyst/rnpe.py'),

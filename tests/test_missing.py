@@ -93,9 +93,20 @@ def test_a_network_reads_them_too():
 
 
 def test_methods_that_need_every_value_say_so():
-    seen = Release([1.0, np.nan], Query(identity, 1, dim=2), Laplace(1.0))
+    hidden = Published(Laplace(1.0), suppress_below=0)
+    seen, rng = Release([1.0, np.nan], Query(identity, 1, dim=2), hidden), np.random.default_rng(1)
     with pytest.raises(ValueError, match="every value"):
-        dpsbi.rnpe(seen, SIMULATED, rng=np.random.default_rng(1))
+        dpsbi.rnpe(seen, SIMULATED, rng=rng, error="spike_slab")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RELEASES)
+def test_denoising_knows_what_is_missing_and_what_is_suppressed(name):
+    mean, sd = truth(name)
+    quick = Training(final_steps=500, members=2)
+    how = dict(simulations=3000, draws=2000, training=quick, progress=False)
+    found = dpsbi.rnpe(released(name), SIMULATED, rng=np.random.default_rng(7), **how)
+    assert abs(found.mean()[0] - mean) < 0.2 * sd
 
 
 def test_one_fit_answers_suppressed_values():

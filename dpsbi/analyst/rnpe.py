@@ -22,7 +22,7 @@ from .pairs import Simulations
 from .support import Support, fit_support
 from .training import Training
 from ..mechanisms import Release
-from ..model import Model, check_complete, released_width
+from ..model import Model, check_complete, check_release, released_width
 from ..posterior import Posterior
 from ..prior import Prior, about_prior
 from ..privacy import Query, whole_number
@@ -155,6 +155,7 @@ class NoiseFree:
         thin: int = 10,
     ) -> DenoisedPosterior:
         "The posterior given a release of the same query; arguments as in `rnpe` and `denoise`."
+        _check_values(release, error)
         chosen, y = error_model(error, release, self.s)
         parts, how = (self.support, self.marginal, self.s), dict(warmup=warmup, thin=thin)
         v, rhat, ess = denoise(y, chosen, *parts, draws, rng, **how)
@@ -167,6 +168,11 @@ class NoiseFree:
         return DenoisedPosterior(theta, None, names, info, values=summaries, **about)
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #3a880c52
+def _check_values(release: Release, error: Any) -> None:
+    "ValueError for a suppressed value that the error model knows nothing of, or a missing one."
+    check_complete(release, suppressed=isinstance(error, str) and error == "mechanism")
+
+
 def _settings(query, model, simulations, training) -> dict:
     "What the networks depend on, in plain values; ValueError for too few simulations."
     whole_number("simulations", simulations, 500)
@@ -260,7 +266,8 @@ def rnpe(
     Source: Ward et al. (2022), Algorithm 1.
     """
     call = Call.of(running, rnpe)
-    check_complete(release)
+    release = check_release(release)
+    _check_values(release, error)
     check_generator(rng)
     draws = whole_number("draws", draws)
     error_model(error, release, np.ones((2, release.s_dp.size)))  # before any simulation
