@@ -30,7 +30,9 @@ class Audit:
     lower : float
         ε (at this δ) is at least so much.
     delta_lower : float
-        δ (at this ε) is at least so much; both hold with probability `confidence`.
+        δ (at this ε) is at least so much.
+    confidence : float
+        With which both bounds hold.
     event : str
         The outputs that tell the inputs apart best.
     counts : tuple[int, int, int, int]
@@ -164,6 +166,11 @@ def audit(
     **running
         See `dpsbi.running.Working`.
 
+    Returns
+    -------
+    Audit
+        The bounds, and the outputs that prove them.
+
     Raises
     ------
     ValueError
@@ -215,6 +222,11 @@ def worst_pair(
         On each input of each pair.
     **more
         As for `audit`.
+
+    Returns
+    -------
+    tuple (x, x_neighbour)
+        The pair.
 
     Raises
     ------

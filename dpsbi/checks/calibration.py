@@ -240,6 +240,11 @@ def sbc(
     **running
         See `dpsbi.running.Working`.
 
+    Returns
+    -------
+    Calibration
+        The ranks, with a picture and tests.
+
     Raises
     ------
     TypeError

@@ -235,6 +235,11 @@ def c2st(
     executor : any concurrent.futures.Executor
         The result is the same without.
 
+    Returns
+    -------
+    float
+        Between 0 and 1; somewhat below 0.5 by chance.
+
     Raises
     ------
     ValueError

@@ -97,6 +97,11 @@ def coverage(
     alarm : float
         The false-alarm rate of all bands together.
 
+    Returns
+    -------
+    Coverage
+        A row for each level and parameter.
+
     Raises
     ------
     ValueError
@@ -123,6 +128,11 @@ def tarp(model: Model, *, seed: int = 0) -> Callable:
         Its prior makes the reference points.
     seed : int
         Of the reference points.
+
+    Returns
+    -------
+    function (theta (n, d), release) -> (n, 1)
+        The distances.
 
     References
     ----------

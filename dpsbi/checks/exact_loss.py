@@ -116,6 +116,11 @@ def exact_delta(
     epsilon : float
         At which δ is asked for.
 
+    Returns
+    -------
+    Exact
+        δ and its error.
+
     Raises
     ------
     ValueError

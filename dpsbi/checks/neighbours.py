@@ -223,6 +223,11 @@ def worst_neighbours(
         Whether what lies between two records is a record too; by default, where they are
         floats.
 
+    Returns
+    -------
+    Neighbours
+        The pair, and how far it moves.
+
     Raises
     ------
     ValueError

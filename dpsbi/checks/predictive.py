@@ -19,7 +19,7 @@ from ..posterior import Posterior
 from ..running import Call, Working
 
 # %% ../../nbs/checks/52_predictive.ipynb #9e15187b
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PredictiveCheck:
     """A release beside its replicates.
 
@@ -39,6 +39,14 @@ class PredictiveCheck:
     replicates: np.ndarray
     p_values: np.ndarray
     overall: float
+
+    def __repr__(self) -> str:
+        least = int(np.argmin(self.p_values))
+        return (
+            f"PredictiveCheck of {self.s_dp.size} values with {len(self.replicates):,} replicates: "
+            f"p = {self.overall:.3g} for all together, {self.p_values[least]:.3g} at least "
+            f"(s_dp[{least}])"
+        )
 
     def plot(self, ax: Any = None) -> Any:
         """Replicates' 50 and 95 % intervals, and the release, value by value.
@@ -96,6 +104,11 @@ def predictive_check(
         Replicates.
     **running
         See `dpsbi.running.Working`.
+
+    Returns
+    -------
+    PredictiveCheck
+        The replicates, and p-values.
 
     Raises
     ------

@@ -73,6 +73,11 @@ def mmd2(
     z_score : bool
         Divide by the standard deviations of a first.
 
+    Returns
+    -------
+    float
+        Below 0 by chance where they agree.
+
     Raises
     ------
     ValueError
@@ -171,6 +176,11 @@ def ks(a: Posterior | ArrayLike, b: Any) -> Marginals:
     b
         The same, or a list of continuous distribution functions (vectorised), one for each
         parameter; for one parameter, the function alone.
+
+    Returns
+    -------
+    Marginals
+        A statistic and a p-value for each parameter.
 
     Raises
     ------

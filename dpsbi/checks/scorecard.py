@@ -152,6 +152,11 @@ def score(
     **running
         See `dpsbi.running.Working`.
 
+    Returns
+    -------
+    Scores
+        A row for each seed, a column for each score.
+
     Raises
     ------
     ValueError

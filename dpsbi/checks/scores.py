@@ -41,6 +41,11 @@ def negative_log_density(
     prior : Prior
         Estimate in its unconstrained space, away from borders.
 
+    Returns
+    -------
+    float
+        Lower is better.
+
     Raises
     ------
     ValueError
@@ -85,7 +90,7 @@ def replicates(
     chooser, rest = rng.spawn(2)
     posterior = as_posterior(posterior, "posterior")
     theta = posterior.resample(whole_number("simulations", simulations), chooser).theta
-    sizes = batch_sizes(simulations)
+    sizes = batch_sizes(simulations, model.batch)
     starts = np.cumsum([0, *sizes[:-1]])
     pieces = zip(starts, sizes, rest.spawn(len(sizes)))
     tasks = ((model, release, theta[i : i + k], child) for i, k, child in pieces)
@@ -128,6 +133,11 @@ def log_median_distance(
         Divides each released value.
     **running
         See `dpsbi.running.Working`.
+
+    Returns
+    -------
+    float
+        A natural logarithm.
 
     Raises
     ------

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike
 
 from .discrete import steps_below
 from .independent import Independent
+from .intervals import grid_width
 from .joint import Coded
 from .mechanism import Mechanism
-from .published import Published, grid_width, interval_behind
+from .published import Published, interval_behind
 from .release import Release
 
 # %% ../../nbs/mechanisms/12_cells.ipynb #cl-cells

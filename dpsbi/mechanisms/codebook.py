@@ -175,6 +175,11 @@ class Codebook(Documented):
         fn : callable, optional
             The query's function, where the model simulates data sets.
 
+        Returns
+        -------
+        Codebook
+            The releases that it describes.
+
         Raises
         ------
         ValueError

@@ -94,7 +94,22 @@ class Laplace(LaplaceLaw):
 
     @classmethod
     def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0) -> "Laplace":
-        "The smallest scale with cost at most ε (δ buys Laplace noise nothing)."
+        """The smallest scale with cost at most ε (δ buys Laplace noise nothing).
+
+        Parameters
+        ----------
+        query : Query
+            What is released.
+        epsilon : float
+            The most that a release may cost.
+        delta : float
+            Buys nothing here.
+
+        Returns
+        -------
+        Laplace
+            With that scale.
+        """
         sensitivity, epsilon = sensitivity_in(query, "l1"), positive("epsilon", epsilon)
         return cls(loosened(sensitivity / epsilon, lambda b: sensitivity / b <= epsilon))
 
@@ -188,7 +203,20 @@ class Gaussian(GaussianLaw):
 
     @classmethod
     def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0) -> "Gaussian":
-        "The smallest standard deviation with cost at most (ε, δ)."
+        """The smallest standard deviation with cost at most (ε, δ).
+
+        Parameters
+        ----------
+        query : Query
+            What is released.
+        epsilon, delta : float
+            The most that a release may cost; delta between 0 and 1.
+
+        Returns
+        -------
+        Gaussian
+            With that standard deviation.
+        """
         sensitivity, epsilon = sensitivity_in(query, "l2"), positive("epsilon", epsilon)
         cls(1.0).cost(query, delta)  # refuses a delta outside (0, 1)
         start = sensitivity / _ratio_at(epsilon, delta)

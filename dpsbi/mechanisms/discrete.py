@@ -134,7 +134,24 @@ class DiscreteLaplace(PricedGeometric):
     def calibrate(
         cls, query: Query, epsilon: float, delta: float = 0.0, step: float = 1.0
     ) -> "DiscreteLaplace":
-        "The smallest scale on this grid with cost at most ε."
+        """The smallest scale on this grid with cost at most ε.
+
+        Parameters
+        ----------
+        query : Query
+            What is released.
+        epsilon : float
+            The most that a release may cost.
+        delta : float
+            Buys nothing here.
+        step : float
+            The width of the grid, in the query's unit.
+
+        Returns
+        -------
+        DiscreteLaplace
+            With that scale.
+        """
         epsilon, steps = positive("epsilon", epsilon), moved_steps(query, cls(1.0, step).step)
 
         def fine(scale):

@@ -230,7 +230,24 @@ class DiscreteGaussian(DiscreteNormal):
         *,
         rho: float | None = None,
     ) -> "DiscreteGaussian":
-        "The smallest scale on this grid with cost at most (ε, δ), or at most ρ of zCDP."
+        """The smallest scale on this grid with cost at most (ε, δ), or at most ρ of zCDP.
+
+        Parameters
+        ----------
+        query : Query
+            What is released.
+        epsilon, delta : float
+            The most that a release may cost, delta > 0; or else
+        step : float
+            The width of the grid, in the query's unit.
+        rho : float
+            The most that it may cost in zCDP, in their place.
+
+        Returns
+        -------
+        DiscreteGaussian
+            With that scale.
+        """
         D = squared_steps(query, cls(1.0, step).step)
         if rho is not None and epsilon is None:
             rho = positive("rho", rho)

@@ -81,7 +81,18 @@ class Blocks(Around):
         object.__setattr__(self, "sizes", _checked_sizes(mechanisms, self.sizes))
 
     def blocks(self, width: int) -> list[tuple[Mechanism, slice]]:
-        "Each mechanism with its place among so many values; ValueError for another number."
+        """Each mechanism with its place among so many values.
+
+        Parameters
+        ----------
+        width : int
+            Number of values; ValueError where the mechanisms are for another.
+
+        Returns
+        -------
+        list of (Mechanism, slice)
+            In the order of the values.
+        """
         ends = list(accumulate(self.sizes))
         if width != ends[-1]:
             raise ValueError(f"Independent has mechanisms for {ends[-1]} values, not for {width}")
@@ -89,7 +100,18 @@ class Blocks(Around):
         return [(m, slice(a, b)) for m, a, b in zip(self.mechanisms, starts, ends)]
 
     def only(self, keep: np.ndarray) -> "Independent":
-        "The mechanisms of the values kept (r,), true or false."
+        """The mechanisms of some of the values.
+
+        Parameters
+        ----------
+        keep : array (r,), bool
+            Which.
+
+        Returns
+        -------
+        Independent
+            For those alone.
+        """
         parts = [(m, keep[at]) for m, at in self.blocks(len(keep)) if keep[at].any()]
         kept = [m.only(k) if isinstance(m, Independent) else m for m, k in parts]
         return Independent(tuple(kept), tuple(int(k.sum()) for _, k in parts))

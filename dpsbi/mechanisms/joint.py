@@ -29,6 +29,11 @@ def join(*releases: Release) -> Release:
     releases : Release
         Of the same data, neighbours and unit of protection.
 
+    Returns
+    -------
+    Release
+        Its mechanism is an `Independent`.
+
     Raises
     ------
     ValueError
@@ -144,6 +149,10 @@ class Coded(Around):
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of coded values (..., r) given s (..., r), summed over r."
         return self.published.log_prob(self.decoded(s_dp), s)
+
+    def cost(self, query: Any, delta: float = 0.0) -> Any:
+        "As the published mechanism's: to name what is suppressed costs nothing."
+        return self.published.cost(query, delta)
 
 # %% ../../nbs/mechanisms/11_joint.ipynb #75209321
 def coded(release: Release) -> Release:

@@ -132,7 +132,26 @@ class BinomialResponse(BinomialCounts):
     def calibrate(
         cls, query: Query, epsilon: float, delta: float = 0.0, *, n: int, population: int
     ) -> "BinomialResponse":
-        "The smallest m with cost at most ε, for n trials and a public population."
+        """The smallest m with cost at most ε, for n trials and a public population.
+
+        Parameters
+        ----------
+        query : Query
+            Of counts; its sensitivity counts the persons that a neighbour changes.
+        epsilon : float
+            The most that a release may cost.
+        delta : float
+            Buys nothing here.
+        n : int
+            Trials of each count.
+        population : int
+            The public number of persons.
+
+        Returns
+        -------
+        BinomialResponse
+            With that m.
+        """
         start = 1 / math.expm1(positive("epsilon", epsilon) / (n * _moved_counts(query)))
 
         def fine(m):
@@ -249,7 +268,24 @@ class RandomisedResponse(RandomAnswers):
     def calibrate(
         cls, query: Query, epsilon: float, delta: float = 0.0, categories: int = 2
     ) -> "RandomisedResponse":
-        "The largest probability of truth with cost at most ε."
+        """The largest probability of truth with cost at most ε.
+
+        Parameters
+        ----------
+        query : Query
+            Of categories, numbered from 0.
+        epsilon : float
+            The most that a release may cost.
+        delta : float
+            Buys nothing here.
+        categories : int
+            How many.
+
+        Returns
+        -------
+        RandomisedResponse
+            With that probability.
+        """
         odds = math.exp(positive("epsilon", epsilon) / _changed_answers(query))
         start = min(odds / (odds + categories - 1), 1 - 2.0**-53)
 

@@ -144,7 +144,22 @@ class SmoothNoise(ScaledLaw):
     def calibrate(
         cls, query: Query, epsilon: float, delta: float = 0.0, floor: float = 0.0
     ) -> "SmoothNoise":
-        "The smallest multiplier with cost at most (ε, δ); ValueError where ξ is too coarse."
+        """The smallest multiplier with cost at most (ε, δ).
+
+        Parameters
+        ----------
+        query : Query
+            Its last value is its smooth sensitivity.
+        epsilon, delta : float
+            The most that a release may cost.
+        floor : float
+            Least smooth sensitivity that the noise allows for, in the query's unit.
+
+        Returns
+        -------
+        SmoothNoise
+            Of this class, with that multiplier.
+        """
         epsilon = positive("epsilon", epsilon)
 
         def cost(multiplier):
