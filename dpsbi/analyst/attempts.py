@@ -22,6 +22,7 @@ from .paths import joined
 from .proposals import NoWeight
 from .pseudo_marginal import FEWEST, pseudo_marginal
 from .refine import pool
+from .unreached import outside
 from ..mechanisms import Release
 from ..model import called_twice, ignores_rng
 from ..posterior import MIXED, Posterior
@@ -94,6 +95,7 @@ def probed(task: Task, found: Posterior, rng) -> str:
     values = called_twice(task.release, task.model, theta, rng)
     failed = np.isnan(values).any(axis=2)
     line |= dict(simulations=failed.size, failed=int(failed.sum()), beside=fails)
+    line |= dict(unreached=outside(task.release, values))
     return IGNORES_RNG if ignores_rng(values) else ""
 
 # %% ../../nbs/analyst/49_attempts.ipynb #94448e8e

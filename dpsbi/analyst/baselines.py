@@ -7,19 +7,19 @@ __all__ = ['SufficientStatistics', 'taken_for_s', 'naive', 'confidential', 'gibb
 
 # %% ../../nbs/analyst/39_baselines.ipynb #95bd4db0
 import math
-import warnings
 from typing import Protocol, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .da_mcmc import GROUP, chains_posterior
+from .nearest import nearest
 from .scale_mixtures import chain_group
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
-from ..model import Model, check_complete, query_values
+from ..model import Model, check_complete
 from ..posterior import Posterior
 from ..privacy import Query, identity, whole_number
-from ..running import Call, Running, Working, about_run, batch_sizes, check_generator, in_order
+from ..running import Call, Running, Working, about_run, check_generator, in_order
 
 # %% ../../nbs/analyst/39_baselines.ipynb #388b7ac5
 class SufficientStatistics(Protocol):
@@ -41,68 +41,6 @@ class SufficientStatistics(Protocol):
     def update(self, s: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "Draws (C, d) of the non-private posterior given query values s (C, r), possible or not."
 
-# %% ../../nbs/analyst/39_baselines.ipynb #76098bcd
-def _scales(values: np.ndarray) -> np.ndarray:
-    """The spread of each column of values (n, r): its median absolute deviation.
-
-    The standard deviation where that is 0, 1 where that is 0 too.
-    """
-    mad = np.median(np.abs(values - np.median(values, axis=0)), axis=0)
-    mad = np.where(mad > 0, mad, values.std(axis=0))
-    return np.where(mad > 0, mad, 1.0)
-
-# %% ../../nbs/analyst/39_baselines.ipynb #227262a9
-def _values(theta, r, query, model, rng, call, title) -> np.ndarray:
-    "The query's values (n, r) at theta (n, d), less a smooth sensitivity; NaN where it failed."
-    sizes, width = batch_sizes(len(theta)), r + (query.smoothness is not None)
-    pieces = zip(np.split(theta, np.cumsum(sizes)[:-1]), rng.spawn(len(sizes)))
-    tasks = ((model, query, piece, child, width) for piece, child in pieces)
-    values = []
-    with call.bar(len(sizes), title, "batches") as bar:
-        for new in in_order(call.executor, query_values, tasks):
-            values.append(new)
-            bar.update(1)
-    return np.concatenate(values)[:, :r]
-
-# %% ../../nbs/analyst/39_baselines.ipynb #227262a9-s1
-def _finite(theta, values, draws: int) -> tuple[np.ndarray, np.ndarray]:
-    "Parameters and query values of the simulations that are finite; ValueError for too few."
-    possible, simulations = np.isfinite(values).all(axis=1), len(theta)
-    if possible.sum() < draws:
-        raise ValueError(
-            f"only {possible.sum():,} of {simulations:,} simulations were finite, fewer than the "
-            f"{draws:,} draws "
-            "wanted: look for 0/0 or overflow in the model, or ask for more simulations"
-        )
-    if possible.mean() < 0.99:
-        warnings.warn(
-            f"{(~possible).sum():,} of {simulations:,} simulations were not finite; they are left "
-            "out",
-            stacklevel=5,
-        )
-    return theta[possible], values[possible]
-
-# %% ../../nbs/analyst/39_baselines.ipynb #41a7d5da
-def _nearest(s, query, model, draws, simulations, rng, call, method) -> Posterior:
-    "The parameters of the simulations whose query values come nearest to s (r,)."
-    simulations = 100 * draws if simulations is None else whole_number("simulations", simulations)
-    if simulations < draws:
-        raise ValueError(
-            f"simulations must be at least draws = {draws}, which are the nearest of them, "
-            f"not {simulations}"
-        )
-    sampler, rest = rng.spawn(2)
-    theta = np.asarray(model.prior.sample(simulations, sampler), float)
-    values = _values(theta, s.size, query, model, rest, call, method)
-    theta, values = _finite(theta, values, draws)
-    z = (values - s) / _scales(values)
-    distance = np.sqrt((z * z).sum(axis=1))
-    kept = np.argsort(distance, kind="stable")[:draws]
-    tolerance, failed = float(distance[kept[-1]]), simulations - len(theta)
-    info = dict(method=method, simulations=simulations, failed=failed)
-    info |= dict(tolerance=tolerance, exact=tolerance == 0)
-    return Posterior(theta[kept], None, model.prior.names, info)
-
 # %% ../../nbs/analyst/39_baselines.ipynb #b584143f
 def _given(s, query, model, draws, simulations, rng, call, method) -> Posterior:
     """Draws of the posterior given that the query's value is s (r,).
@@ -112,7 +50,7 @@ def _given(s, query, model, draws, simulations, rng, call, method) -> Posterior:
     draws = whole_number("draws", draws)
     check_generator(rng)
     if not hasattr(model, "update"):
-        return _nearest(s, query, model, draws, simulations, rng, call, method)
+        return nearest(s, query, model, draws, simulations, rng, call, method)
     theta = np.asarray(model.update(np.repeat(s[None], draws, axis=0), rng), float)
     if theta.shape != (draws, len(model.names)):
         raise ValueError(

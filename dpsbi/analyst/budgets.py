@@ -72,7 +72,8 @@ class Budgets(Range):
         raise TypeError(
             "a range of ε is no mechanism: one of them made the release, as in "
             "Release(s_dp, query, budgets.mechanism(query, epsilon)). "
-            "For one fit that answers at every ε: amortise(query, budgets, model)"
+            "For one fit that answers at every ε: amortise(query, budgets, model); for one that "
+            "does so near a release: sppe(release, model, budgets=budgets)"
         )
 
     @classmethod
@@ -91,12 +92,30 @@ class Budgets(Range):
             By whose sensitivity a scale is an ε.
         delta, missing : float
             As for `Budgets`.
+
+        Returns
+        -------
+        Budgets
+            From the ε of the largest scale to that of the least.
         """
         ends = (kind(scale).cost(query, delta).epsilon for scale in (high, low))
         return cls(kind, *ends, delta, missing)
 
     def mechanism(self, query: Query, epsilon: float) -> Mechanism:
-        "The mechanism of this ε."
+        """The mechanism of this ε.
+
+        Parameters
+        ----------
+        query : Query
+            What is released.
+        epsilon : float
+            In the range.
+
+        Returns
+        -------
+        Mechanism
+            Its noise fits this ε.
+        """
         if not isinstance(self.make, type):
             return self.make(epsilon)
         more = (self.delta,) if self.delta else ()

@@ -59,7 +59,7 @@ def _others(history: list, chosen: int) -> str:
     return ", ".join(f"{name} ({said})" for name, said in last.items())
 
 # %% ../../nbs/analyst/49_chosen.ipynb #cbb91b04
-def why(task: Task, found: Posterior, chosen: int, reason: str) -> str:
+def why(task: Task, found: Posterior, chosen: int, reason: str, unreached: str = "") -> str:
     """Which engine found the posterior, what led to it, and whether it is exact, in two sentences.
 
     Parameters
@@ -72,6 +72,8 @@ def why(task: Task, found: Posterior, chosen: int, reason: str) -> str:
         The line of the history that it is of.
     reason : str
         Why it is not exact; empty where it is.
+    unreached : str
+        Why the model does not reach the release; empty where it does.
     """
     history, led_by = task.history, _led_by(task, found)
     made = sum(line["simulations"] for line in history)
@@ -80,4 +82,5 @@ def why(task: Task, found: Posterior, chosen: int, reason: str) -> str:
     others = _others(history, chosen)
     exact = "Exact: independent runs agree up to Monte Carlo error."
     verdict = f"Not exact: {reason}." if reason else exact
+    verdict += f" But the model does not reach the release: {unreached}." if unreached else ""
     return f"{how}{'; left: ' + others if others else ''}. {verdict}"

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NEGLIGIBLE', 'OUT_OF_REACH', 'LARGEST_TABLE', 'values_at', 'Probabilities', 'CountLaw', 'Group', 'disjoint',
-           'Conditioned', 'TwoSums', 'Case', 'log_holds', 'added']
+           'Conditioned', 'Tied', 'TwoSums', 'Case', 'log_holds', 'added']
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #b9b48e91
 import math
@@ -173,8 +173,8 @@ class Conditioned:
 
 # %% ../../nbs/analyst/50_count_laws.ipynb #cl-two
 @dataclass(frozen=True, eq=False)
-class TwoSums(Conditioned):
-    "Laws of two sums of counts; for the fields see `Case`."
+class Tied(Conditioned):
+    "Two sums of counts taken apart; for the fields see `Case`."
 
     def _sides(self, a, b) -> tuple[CountLaw, CountLaw, list]:
         """Two sums over different cells: what of each is free, and what totals tie together.
@@ -191,6 +191,11 @@ class TwoSums(Conditioned):
             laws = [added([self.laws[j] for j in part]) for part in parts]
             tied.append((group.total, self.rest(group, {*parts[0], *parts[1]}), *laws))
         return free[0], free[1], tied
+
+# %% ../../nbs/analyst/50_count_laws.ipynb #cl-both
+@dataclass(frozen=True, eq=False)
+class TwoSums(Tied):
+    "Laws of two sums of counts; for the fields see `Case`."
 
     def joint(
         self, a: Sequence[int], b: Sequence[int]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NOTHING', 'Weights', 'total', 'Node', 'grown', 'upwards', 'lowest', 'downwards', 'with_known', 'fits', 'by_frequency',
-           'split', 'Sums', 'TwoSums', 'Tree']
+           'split', 'Told', 'Sums', 'TwoSums', 'Tree']
 
 # %% ../../nbs/analyst/50_count_trees.ipynb #ct-imports
 import math
@@ -199,6 +199,30 @@ def split(node: Node, leaves, number: np.ndarray, draws: np.ndarray, rng) -> Non
         split(part, leaves, own, draws, rng)
         left = left - own
 
+# %% ../../nbs/analyst/50_count_trees.ipynb #ct-told
+class Told:
+    "The joint law of two sums; a case adds `tellable`, `sum`, `given`, and what `NEITHER` says."
+
+    NEITHER = "both overlap sums that are known"
+
+    def joint(
+        self: Any, a: Sequence[int], b: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        "Values of the sum over cells a (k,), over others b (l,), and joint probabilities (k, l)."
+        if not self.tellable(a):
+            if not self.tellable(b):
+                raise ValueError(
+                    f"cells {sorted(a)} and cells {sorted(b)} {self.NEITHER}; `difference` and "
+                    "`sum` need no table, and sample() gives joint draws"
+                )
+            y, x, p = self.joint(b, a)
+            return x, y, p.T
+        one, other = self.sum(a), self.sum(b)
+        p = np.zeros((len(one.p), len(other.p)))
+        for k in np.flatnonzero(one.p):
+            p[k] = one.p[k] * self.given(a, one.first + int(k)).sum(b).at(other.values)
+        return one.values, other.values, p / p.sum()
+
 # %% ../../nbs/analyst/50_count_trees.ipynb #tr-case-b1
 @dataclass(frozen=True, eq=False)
 class Sums:
@@ -221,26 +245,12 @@ class Sums:
 
 # %% ../../nbs/analyst/50_count_trees.ipynb #tr-case
 @dataclass(frozen=True, eq=False)
-class TwoSums(Sums):
+class TwoSums(Sums, Told):
     "Two sums, together or their difference; for the fields see `Tree`."
 
-    def joint(
-        self, a: Sequence[int], b: Sequence[int]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        "Values of the sum over cells a (k,), over others b (l,), and joint probabilities (k, l)."
-        if len(a) > 1 and not fits(self.root, set(a)):
-            if not fits(self.root, set(b)):
-                raise ValueError(
-                    f"cells {sorted(a)} and cells {sorted(b)} both overlap sums that are known; "
-                    "`difference` and `sum` need no table, and sample() gives joint draws"
-                )
-            y, x, p = self.joint(b, a)
-            return x, y, p.T
-        one, other = self.sum(a), self.sum(b)
-        p = np.zeros((len(one.p), len(other.p)))
-        for k in np.flatnonzero(one.p):
-            p[k] = one.p[k] * self.given(a, one.first + int(k)).sum(b).at(other.values)
-        return one.values, other.values, p / p.sum()
+    def tellable(self, cells: Collection[int]) -> bool:
+        "Whether their sum may be known: every single cell's, or that of a group which fits."
+        return len(cells) <= 1 or fits(self.root, set(cells))
 
     def difference(self, a: Sequence[int], b: Sequence[int]) -> CountLaw:
         "The law of the sum over cells a less that over others b."

@@ -284,6 +284,11 @@ def amortise(
     training : how much to train, and which flow; steps are final_steps
     **running : see `dpsbi.running.NeuralRunning`
 
+    Returns
+    -------
+    Estimator
+        Its `posterior` takes a release.
+
     Raises
     ------
     ValueError : for input that makes no sense

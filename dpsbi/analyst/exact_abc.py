@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..batches import in_flight
 from ..behind import all_values, handed_over
 from ..kept import Keeper
 from ..mechanisms import Release
@@ -40,6 +41,7 @@ class _Target:
     draws: int
     control: float
     log_bound: float
+    limit: int | None
 
     @property
     def weighted(self) -> bool:
@@ -66,17 +68,20 @@ def _batch(target, size, rng):
     return theta, log_weights, values[kept], int(np.isnan(s).any(axis=1).sum())
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #385bdfb9
-def _sizes(draws):
-    "Sizes of the batches, without end."
-    size = min(MAX_BATCH, max(64, draws))
-    while True:
+def _sizes(target):
+    "Sizes of the batches: up to the limit, without one without end."
+    most = target.model.batch or MAX_BATCH
+    size, made = min(most, max(64, target.draws)), 0
+    while target.limit is None or made < target.limit:
+        size = size if target.limit is None else min(size, target.limit - made)
         yield size
-        size = min(2 * size, MAX_BATCH)
+        made += size
+        size = min(2 * size, most)
 
 
 def _tasks(target, rng, first):
-    "An endless stream of batches; the first ones are skipped when a run is resumed."
-    for index, size in enumerate(_sizes(target.draws)):
+    "A stream of batches; the first ones are skipped when a run is resumed."
+    for index, size in enumerate(_sizes(target)):
         child = rng.spawn(1)[0]
         if index >= first:
             yield target, size, child
@@ -137,7 +142,7 @@ def exact_abc(
     control : float
         In (0, 1]. Below 1: rejection control, with weights.
     max_simulations : int, optional
-        Stop after so many. Default: when, past a million, fewer than one in 10,000 was accepted.
+        Never exceeded. Default: stop when, past a million, fewer than one in 10,000 was accepted.
     **running
         See `dpsbi.running.Running`.
 
@@ -165,10 +170,10 @@ def exact_abc(
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior
     prior = about_prior(model.prior)
-    settings = dict(draws=draws, control=control, prior=prior, version=2)
+    settings = dict(draws=draws, control=control, prior=prior, version=3)
     about = about_run("exact_abc", rng, release, **settings)
-    target = _Target(release, model, proposal, draws, control, log_bound)
-    found = _run(target, call, call.saved(about), max_simulations, rng.spawn(1)[0])
+    target = _Target(release, model, proposal, draws, control, log_bound, max_simulations)
+    found = _run(target, call, call.saved(about), rng.spawn(1)[0])
     return _posterior(target, *found)
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4b941d36-a
@@ -178,7 +183,7 @@ def _nothing(target) -> dict:
     return dict(theta=theta, log_weights=np.empty(0), counts=np.zeros(3, int))
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4b941d36
-def _run(target, call, saved, limit, rng):
+def _run(target, call, saved, rng):
     "Batches until enough draws are accepted; saves what it has about every ten seconds."
     done = saved.load() or _nothing(target)
     theta, log_weights = [done["theta"]], [done["log_weights"]]
@@ -186,8 +191,9 @@ def _run(target, call, saved, limit, rng):
     keeper = Keeper(rng)
     keeper.restore(done)
     accepted, last = len(done["theta"]), time.monotonic()
-    stream = in_order(call.executor, _batch, _tasks(target, rng, batches))
-    sizes = _skip(_sizes(target.draws), batches)
+    ahead = in_flight(call.executor, 8, 2)  # of work that may prove needless
+    stream = in_order(call.executor, _batch, _tasks(target, rng, batches), ahead)
+    sizes = _skip(_sizes(target), batches)
     with call.bar(target.draws, "exact ABC", "draws", accepted) as bar:
         for size, (new_theta, new_weights, values, bad) in zip(sizes, stream):
             theta.append(new_theta)
@@ -199,7 +205,7 @@ def _run(target, call, saved, limit, rng):
             accepted += len(new_theta)
             bar.set_postfix_str(f"{simulations:,} simulations", refresh=False)
             bar.update(len(new_theta))
-            if accepted >= target.draws or _hopeless(simulations, accepted, limit):
+            if accepted >= target.draws or _hopeless(simulations, accepted, target.limit):
                 break
             if time.monotonic() - last > 10:
                 theta, log_weights = [np.concatenate(theta)], [np.concatenate(log_weights)]

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .guides import Guide, features, found_directions
+from .guides import Guide
+from .own_inputs import features, found_directions
 from .proposals import Rounds, draws_worth, no_weight, temper
 from .sites import Profiles
 from ..mechanisms import Release

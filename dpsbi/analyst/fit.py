@@ -108,14 +108,36 @@ class Fit(Estimate):
         return _monte_carlo_errors(self.covariance, self.score, self.score_covariance)
 
     def interval(self, level: float = 0.95) -> np.ndarray:
-        "Wald's confidence intervals (d, 2), theta ± z standard errors."
+        """Wald's confidence intervals (d, 2), theta ± z standard errors.
+
+        Parameters
+        ----------
+        level : float
+            Between 0 and 1.
+
+        Returns
+        -------
+        array (d, 2)
+            Lower and upper ends.
+        """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, not {level}")
         half = stats.norm.ppf(0.5 + level / 2) * self.standard_errors[:, None]
         return self.theta[:, None] + half * np.array([-1, 1])
 
     def summary(self, level: float = 0.95) -> Any:
-        "A table (pandas.DataFrame), a row for each parameter."
+        """A table (pandas.DataFrame), a row for each parameter.
+
+        Parameters
+        ----------
+        level : float
+            Of its intervals, between 0 and 1.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Estimate, standard error, interval.
+        """
         return _table(self, level)
 
 # %% ../../nbs/analyst/34_fit.ipynb #7fdc626b

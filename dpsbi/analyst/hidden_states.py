@@ -75,15 +75,60 @@ class StateSpace(Protocol, metaclass=_FromFunctions):
     times: Sequence[float]
 
     def start(self, theta: np.ndarray, particles: int, rng: np.random.Generator) -> np.ndarray:
-        "Hidden states (B, P, k) at time 0, for theta (B, d)."
+        """Hidden states at time 0.
+
+        Parameters
+        ----------
+        theta : array (B, d)
+            Parameters.
+        particles : int
+            P, the states for each.
+        rng : numpy.random.Generator
+            The same gives the same states.
+
+        Returns
+        -------
+        array (B, P, k)
+            The states.
+        """
 
     def step(
         self, state: np.ndarray, theta: np.ndarray, t: float, until: float, rng: np.random.Generator
     ) -> np.ndarray:
-        "States (B, P, k) at `until`, each drawn given the state at t, independently."
+        """States at a later time, each drawn given its state now, independently.
+
+        Parameters
+        ----------
+        state : array (B, P, k)
+            The states at t.
+        theta : array (B, d)
+            Parameters.
+        t, until : float
+            From when to when.
+        rng : numpy.random.Generator
+            The same gives the same states.
+
+        Returns
+        -------
+        array (B, P, k)
+            The states at `until`.
+        """
 
     def observed(self, state: np.ndarray, j: int) -> np.ndarray:
-        "The query's value at observation j: (B, P), or (B, P, q) where it has q values."
+        """The query's value of each state.
+
+        Parameters
+        ----------
+        state : array (B, P, k)
+            The states at that observation.
+        j : int
+            Which observation, from 0.
+
+        Returns
+        -------
+        array (B, P), or (B, P, q)
+            The second where an observation has q values.
+        """
 
 # %% ../../nbs/analyst/37_hidden_states.ipynb #hs-times
 CHECKED = 2 * 3  # paths by which a state space's shapes are tried

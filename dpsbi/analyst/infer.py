@@ -29,6 +29,7 @@ from .proposals import NoWeight, warn_of_failures
 from .pseudo_marginal import FEWEST
 from .refine import refine
 from .summed import summed_out
+from .unreached import unreached
 from ..kept import ASIDE
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width
@@ -128,8 +129,9 @@ def infer(
     -------
     Posterior
         Its info holds exact (whether independent searches agree on it up to Monte Carlo error),
-        reason (why not), engine, why (the choice in words, which `print` shows), simulations,
-        history, a line for each attempt, and attempt, the line that the result is of.
+        reason (why not), engine, why (the choice in words, which `print` shows), unreached (a doubt
+        of the model or the mechanism, in words; else empty), simulations, history, a line for each
+        attempt, and attempt, the line that the result is of.
 
     Raises
     ------
@@ -383,6 +385,10 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
             f"the result is worth {posterior.ess:.0f} draws, not {task.target:.0f}, "
             f"after {simulations:,} simulations; allow more"
         )
+    beside = task.history[-1].get("unreached", "")
+    doubt = beside if reason else unreached(task.release, posterior)
+    if doubt:
+        warn(f"the model does not reach the release: {doubt}")
     chosen = posterior.info["attempt"]
     about = dict(
         failed=failed,
@@ -390,7 +396,8 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
         engine=task.history[chosen]["engine"],
         exact=not reason,
         reason=reason,
-        why=why(task, posterior, chosen, reason),
+        why=why(task, posterior, chosen, reason, doubt),
+        unreached=doubt,
         remedy=remedy.strip(),
         simulations=simulations,
         history=task.history,

@@ -148,7 +148,7 @@ class DistanceKernel(Tolerance):
         keep: None = None,
     ) -> np.ndarray:
         "Releases (n, r), noise and all, of one simulation at each theta (n, d); nothing is kept."
-        sizes = batch_sizes(len(theta))
+        sizes = batch_sizes(len(theta), model.batch)
         starts = np.cumsum([0, *sizes[:-1]])
         batches = zip(starts, sizes, rng.spawn(len(sizes)))
         tasks = ((model, release, theta[i : i + k], child) for i, k, child in batches)

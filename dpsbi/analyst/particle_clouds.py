@@ -67,7 +67,7 @@ def select(
     rows = np.flatnonzero(2 * mean**2 < (weights**2).mean(axis=1))
     if rows.size == 0:
         return state
-    survivors, state = ancestors(weights[rows], rng), np.array(state)
+    survivors, state = ancestors(weights[rows], rng), np.array(state, subok=True)
     total[rows] += np.log(mean[rows]) + top[rows]
     log_w[rows] = 0.0
     state[rows], ahead[rows] = state[rows[:, None], survivors], ahead[rows[:, None], survivors]

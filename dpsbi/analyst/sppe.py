@@ -12,6 +12,7 @@ from typing import Unpack
 import numpy as np
 from scipy import stats
 
+from .budgets import Budgets, Contexts, ranged
 from .estimator import Estimator, NeuralPosterior, check_fit, usable
 from .flows import Ensemble, on_one_thread
 from .pairs import temper
@@ -35,6 +36,7 @@ def sppe(
     noise_draws: int = 4,
     training: Training = Training(),
     draws: int = 10_000,
+    budgets: Budgets | None = None,
     **running: Unpack[NeuralRunning],
 ) -> NeuralPosterior:
     """A neural posterior given a privatised query, by rounds that move to the release (SPPE).
@@ -52,6 +54,9 @@ def sppe(
     training : how much to train, which flow, the correction for the proposals, and the share of
         each round drawn from the prior
     draws : of the result
+    budgets : a range of ε that holds the release's own. Rounds move to the release as ever; the
+        final ensemble sees noise at every ε of the range, and log ε. Its .estimator then answers
+        for releases near this one at any of these ε
     **running : see `dpsbi.running.NeuralRunning`
 
     Returns
@@ -68,6 +73,7 @@ def sppe(
     """
     call = Call.of(running, sppe, training=Training)
     release = coded(check_release(release))
+    _check_within(release, budgets)
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
     share = 0.0 if training.correction == "atomic" else training.defensive
     run = NeuralRounds(model.prior, simulations, share)
@@ -86,7 +92,7 @@ def sppe(
         return simulate(release, model, theta, rng=child, **call.silent)
 
     run.follow(children, propose, simulated, call, saved)
-    return _finish(release, run, last, draws, how, call.progress)
+    return _finish(release, run, last, draws, how, call.progress, budgets)
 
 # %% ../../nbs/analyst/44_sppe.ipynb #8ff06790-0
 @on_one_thread
@@ -101,13 +107,30 @@ def _next_proposal(release, run: NeuralRounds, how: Learning, rng) -> Proposal:
     inflate = 1.0 if how.correction == "atomic" else 1 + (1 - power) / 2
     return Proposal(run.prior, fitted.flow, release.s_dp, inflate)
 
+# %% ../../nbs/analyst/44_sppe.ipynb #sp-within
+def _check_within(release: Release, budgets: Budgets | None) -> None:
+    "Refuses, before anything is simulated, a range that does not hold the release's ε."
+    if budgets is None:
+        return
+    if not isinstance(budgets, Budgets):
+        raise TypeError(f"budgets must be a range of ε, as in Budgets(Laplace, 0.1, 10): {budgets}")
+    epsilon = release.mechanism.cost(release.query, budgets.delta).epsilon
+    if not budgets.low <= epsilon <= budgets.high:
+        raise ValueError(
+            f"budgets go from ε = {budgets.low:g} to {budgets.high:g}, and the release was made "
+            f"at {epsilon:.4g}: rounds can move to no other"
+        )
+
 # %% ../../nbs/analyst/44_sppe.ipynb #8ff06790-3
 @on_one_thread
-def _finish(release, run, rng, draws, how: Learning, progress) -> NeuralPosterior:
+def _finish(release, run, rng, draws, how: Learning, progress, budgets) -> NeuralPosterior:
     "The final ensemble, and what it says at the release."
-    sims = usable(run.simulations())
-    given = release.mechanism, release.s_dp, sims, run.prior
-    fits = train_ensemble(*given, rng=rng, how=how, progress=progress)
+    sims, contexts = usable(run.simulations()), None
+    noise = release.mechanism, release.s_dp
+    if budgets is not None:  # for releases at every ε of the range, not for this one alone
+        contexts = Contexts.of(budgets, sims.s)
+        noise = ranged(budgets, release.query, contexts), None
+    fits = train_ensemble(*noise, sims, run.prior, rng=rng, how=how, progress=progress)
     log_w = exact_weights(release, sims)
     info = dict(
         method="sppe",
@@ -123,7 +146,7 @@ def _finish(release, run, rng, draws, how: Learning, progress) -> NeuralPosterio
         best_step=[int(f.steps[np.argmin(f.held_out)]) for f in fits],
         held_out_loss=[f.best for f in fits],
     )
-    estimator = Estimator(run.prior, Ensemble(tuple(f.flow for f in fits)))
+    estimator = Estimator(run.prior, Ensemble(tuple(f.flow for f in fits)), contexts)
     found = estimator.posterior(release, draws=draws, rng=rng, info=info, simulations=sims)
     if hasattr(release.mechanism, "log_prob"):
         doubt = unconfirmed(found, run.prior.from_unconstrained(sims.z), log_w)
