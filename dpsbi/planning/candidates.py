@@ -139,8 +139,8 @@ class Effort:
     least : float
         The effective sample size that a posterior must rest on. Nineteen releases in twenty must
         have it by the pool's weights, or simulations are made near some truths; three in four of
-        these must have it, or a network is asked. Intervals from fifteen draws come out a tenth
-        too short or more.
+        these must have it, or other engines are asked. Intervals from fifteen draws come out a
+        tenth too short or more.
     nearby : int
         Releases near whose truths simulations are made, where the pool's weights fail. 0: none,
         and a network's errors are NaN, since nobody knows them.
@@ -153,7 +153,7 @@ class Effort:
     within : int
         Most simulations for each of these.
     network : str
-        "where needed", "never" (weights are used whatever they are worth), or "always".
+        "where needed", "never" (nor is `infer`), or "always".
     draws : int
         Of a network, for each release.
 

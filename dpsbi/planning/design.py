@@ -18,7 +18,7 @@ from ..model import Model
 from .answers import by_weights
 from .candidates import Design, Effort, designs_of, pool_of, protects_alike
 from .inferred import by_infer, releases_for, tried
-from .nearby import ENOUGH, Wanted, by_nearby, look_near
+from .nearby import ENOUGH, Wanted, by_fitted, by_nearby, look_near
 from .networks import by_network, network_for
 from .table import Plan
 from .yields import Questions
@@ -43,15 +43,17 @@ def _kept(function: Callable, tasks: list, journal: Journal, call: Call, said: t
 AT_ONCE = 8  # truths near which a worker simulates
 
 
-def _nearby(wanted: Wanted, rng, journal: Journal, call: Call) -> tuple[np.ndarray, np.ndarray]:
-    "Answers (C, T, Q) for some truths and all designs, and what they are worth (C, T)."
+def _nearby(wanted: Wanted, rng, journal: Journal, call: Call) -> tuple[np.ndarray, ...]:
+    "Answers (C, T, Q) for some truths and all designs, their worth (C, T), and by fitted laws."
     truths = np.arange(min(wanted.effort.nearby, wanted.effort.releases))
     at_once = AT_ONCE if wanted.model.batch is None else 1
     parts = np.array_split(truths, -(-len(truths) // at_once))
     tasks = [(wanted, part, child) for part, child in zip(parts, rng.spawn(len(parts)))]
     found = _kept(look_near, tasks, journal, call, ("near the truths", "parts"))
-    answers, ess = ([each[what] for each in found] for what in ("answers", "ess"))
-    return np.concatenate(answers), np.concatenate(ess)
+    return tuple(
+        np.concatenate([np.array(each[what], float) for each in found])
+        for what in ("answers", "ess", "fitted")
+    )
 
 # %% ../../nbs/planning/05_design.ipynb #ds-by-one-network
 def _by_one_network(wanted: Wanted, which: list[int], candidate, exact, delta, rng) -> list:
@@ -81,20 +83,30 @@ def _sharper(wanted: Wanted, candidates, delta, rng, journal: Journal, call: Cal
     nearing, learning, inferring = rng.spawn(3)
     found: list = [[] for _ in designs]
     failing, exact = list(range(len(designs))), np.empty((0, len(designs), 0))
+    known: dict = {}
+    near = None
     if effort.nearby:
-        answers, ess = _nearby(wanted, nearing, journal, call)
-        found = [by_nearby(d, answers[:, t], ess[:, t], wanted) for t, d in enumerate(designs)]
+        near = _nearby(wanted, nearing, journal, call)
+        answers, ess, fitted_answers = near
+        found = [
+            by_fitted(t, answers, ess, fitted_answers, wanted)
+            or by_nearby(d, answers[:, t], ess[:, t], wanted)
+            for t, d in enumerate(designs)
+        ]
         exact = np.where((ess >= effort.least)[..., None], answers, np.nan)
-        if effort.network == "where needed":
-            failing = [t for t in failing if found[t][0]["checked"] < ENOUGH * len(answers)]
+        if effort.network != "always":
+            failing = [t for t in failing if (ess[:, t] >= effort.least).mean() < ENOUGH]
+    if effort.exact and effort.network == "where needed":
+        known = _inferred(wanted, _to_learn(wanted, failing), exact, inferring, journal, call)
+    if effort.network == "where needed" and near is not None:
+        fitted = [t for t in failing if found[t][0]["engine"] == "fitted" and t not in known]
+        failing = [t for t in failing if t not in fitted]
     if effort.network != "never":
+        some = {t: exact[:, t] if exact.size else None for t in failing}
+        known = {t: (each, "network") for t, each in some.items()} | known
         groups = _to_learn(wanted, failing)
-        known = {t: (exact[:, t], "network") for t in failing}
-        if effort.exact and effort.network == "where needed":
-            known |= _inferred(wanted, groups, exact, inferring, journal, call)
         learnt = _learnt(wanted, groups, candidates, known, delta, learning, journal, call)
-        for t, rows in learnt.items():
-            found[t] = rows
+        found = [learnt.get(t, rows) for t, rows in enumerate(found)]
     return found
 
 # %% ../../nbs/planning/05_design.ipynb #29fb18fe
@@ -170,9 +182,10 @@ def _check_utilities(asked: Questions, model: Model) -> None:
     for name, utility in asked.utilities.items():
         try:
             float(utility(some))
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # whatever a function of the user's may raise
             raise TypeError(
-                f"the utility {name!r} must give one number of a Posterior: {error}"
+                f"the utility {name!r} must give one number of a Posterior: "
+                f"{type(error).__name__}: {error}"
             ) from error
 
 # %% ../../nbs/planning/05_design.ipynb #ds-answered
@@ -276,8 +289,9 @@ def plan(
     Plan
         Its table has a row for each design, ε and parameter. Engine says "weights" (of the
         pool), "nearby" (of simulations near the truths), "infer" (a network's answers, corrected
-        by exact posteriors of some releases) or "network". Errors hold Monte Carlo's and what a
-        network is off by. Where nobody can tell, errors and yields are NaN.
+        by exact posteriors of some releases), "fitted" (a normal law near each truth) or
+        "network". Errors hold Monte Carlo's and what a law or a network is off by. Where nobody
+        can tell, errors and yields are NaN.
 
     Raises
     ------

@@ -14,7 +14,8 @@ import numpy as np
 from ..analyst.budgets import Budgets, Contexts, ranged
 from ..analyst.pairs import Simulations
 from ..analyst.proposals import log_prior
-from ..mechanisms import Mechanism
+from ..mechanisms import Mechanism, Release
+from ..mechanisms.joint import coded, with_codes
 from ..model import Model
 from .answers import excluded, rows_of, side_by_side, told_of
 from .candidates import Design, Effort, Pool, make_design
@@ -141,8 +142,9 @@ def by_network(
     """
     shown, count = estimator.contexts, len(s_dp)
     epsilon = design.mechanism.cost(design.query, shown.delta).epsilon
-    noise = shown.noise(design.mechanism)
-    context = shown.show(s_dp, noise, np.full(count, np.log(epsilon)))
+    noise = shown.noise(with_codes(design.mechanism))
+    seen = [coded(Release(each, design.query, design.mechanism)).s_dp for each in s_dp]
+    context = shown.show(np.array(seen), noise, np.full(count, np.log(epsilon)))
     theta = estimator.sample(effort.draws * count, np.repeat(context, effort.draws, axis=0), rng)
     information = np.full(count, np.nan)
     if pool.own is not None:

@@ -132,6 +132,10 @@ class Drawn(Shown):
         unit = f" ({self.unit})" if self.unit else ""
         ax.set(xscale="log", xlabel="ε", ylabel=f"expected posterior sd{unit}")
         ax.set(ylim=(0, 1.05 * highest))
+        low, high = np.log10(self.ends)  # ticks in plain type: as powers they take half the time
+        decades = 10.0 ** np.arange(np.ceil(low - 1e-9), np.floor(high + 1e-9) + 1)
+        ax.set_xticks(decades, [f"{each:g}" for each in decades])
+        ax.minorticks_off()
         ax.set_title("over releases that might be", fontsize=10)
         ax.legend(frameon=False, fontsize=9)
 

@@ -105,9 +105,19 @@ class Read(Rows):
     "What is read off it, by design and by parameter."
 
     def curve(self, design: str, parameter: str, what: str = "sd") -> np.ndarray:
-        """ε, a yield and its error, as rows of an array (3, k), upwards in ε.
+        """ε, a yield and its error.
 
-        Where no error is known, the yield is NaN, too.
+        Parameters
+        ----------
+        design, parameter : str
+            Of the plan.
+        what : str
+            The yield.
+
+        Returns
+        -------
+        array (3, k)
+            Rows ε, yield, error. Upwards in ε; the yield is NaN where no error is known.
         """
         self._known(parameter, what)
         if design not in self.designs:
@@ -119,7 +129,18 @@ class Read(Rows):
         return curve
 
     def falls(self, what: str) -> bool:
-        "Whether less of a yield is better; ValueError for a utility of which nobody said."
+        """Whether less of a yield is better.
+
+        Parameters
+        ----------
+        what : str
+            The yield; ValueError for a utility of which nobody said.
+
+        Returns
+        -------
+        bool
+            True for a standard deviation.
+        """
         if what in YIELDS:
             return YIELDS[what]
         said = self.info.get("better", {})
@@ -188,6 +209,15 @@ class Asked(Read):
     def best(self, epsilon: float, parameter: str | None = None, what: str = "sd") -> Any:
         """The designs at one ε of the plan, the best first.
 
+        Parameters
+        ----------
+        epsilon : float
+            One of the plan's.
+        parameter : str, optional
+            Which; not needed where there is only one.
+        what : str
+            The yield that is compared.
+
         Returns
         -------
         pandas.DataFrame
@@ -249,13 +279,30 @@ class Plan(Asked):
         return draw(self, what, [self._known(p, what) for p in parameters or self.parameters])
 
     def save(self, path: str | Path) -> None:
-        "Write rows and info to one JSON file, atomically."
+        """Write rows and info to one JSON file, atomically.
+
+        Parameters
+        ----------
+        path : path
+            The file; it is replaced where it exists.
+        """
         text = json.dumps(dict(rows=self.rows, info=self.info), indent=1)
         write_atomically(path, text.encode())
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
-        "Read what `save` wrote; ValueError for any other file."
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The file; ValueError for one that `save` has not written.
+
+        Returns
+        -------
+        Plan
+            The same rows and info.
+        """
         try:
             found = json.loads(Path(path).read_bytes())
             return cls(tuple(found["rows"]), found["info"])

@@ -66,7 +66,20 @@ class Questions:
                 )
 
     def columns(self, theta: np.ndarray, names: tuple[str, ...]) -> Posterior:
-        "Parameters and quantities, of draws (N, d); ValueError for a value of neither."
+        """Parameters and quantities, of draws.
+
+        Parameters
+        ----------
+        theta : array (N, d)
+            Draws of the parameters.
+        names : tuple of str
+            Of the parameters; ValueError for a value of `at` that is neither.
+
+        Returns
+        -------
+        Posterior
+            A column for each that is asked for.
+        """
         draws = Posterior(theta, None, names)
         if self.quantities:
             more = draws.derive(**self.quantities)
