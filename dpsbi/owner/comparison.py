@@ -88,6 +88,11 @@ class Comparisons(Scales):
         ----------
         gap : array
             Distance - threshold.
+
+        Returns
+        -------
+        array
+            Of the same shape.
         """
         gap, b1, b2 = np.asarray(gap, float), self.b_threshold, self.b_query
         if self.noise == "laplace":

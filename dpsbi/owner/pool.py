@@ -13,6 +13,7 @@ from typing import Unpack
 
 import numpy as np
 
+from ..batches import in_flight
 from ..model import Model, simulated
 from ..prior import about_prior
 from ..privacy import numeric
@@ -27,7 +28,7 @@ def _simulate(model: Model, size: int, rng: np.random.Generator) -> tuple[np.nda
 # %% ../../nbs/owner/23_pool.ipynb #69a429b1-s1
 def _tasks(model: Model, simulations: int, rng: np.random.Generator) -> Iterator[tuple]:
     "The arguments of _simulate for each batch, each with a generator of its own."
-    sizes = batch_sizes(simulations)
+    sizes = batch_sizes(simulations, model.batch)
     return ((model, size, child) for size, child in zip(sizes, rng.spawn(len(sizes))))
 
 
@@ -82,7 +83,8 @@ def stream(
 ) -> Generator[tuple, None, None]:
     "Public batches of (theta, y), lazily: nothing is simulated after the stop."
     if pool is None:
-        yield from in_order(executor, _simulate, _tasks(model, simulations, rng), window=8)
+        ahead = in_flight(executor, 8, 2)
+        yield from in_order(executor, _simulate, _tasks(model, simulations, rng), ahead)
         return
     theta, y = (np.asarray(part) for part in pool)
     if theta.ndim != 2 or len(theta) != len(y):

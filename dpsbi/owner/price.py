@@ -89,6 +89,11 @@ class Priced(Comparisons):
         delta : float
             At 0, pure ε. Above 0, the loss's (ε, δ), where that is less.
 
+        Returns
+        -------
+        Cost
+            Whatever the distances are.
+
         Raises
         ------
         ValueError
@@ -115,6 +120,11 @@ class Priced(Comparisons):
             Rejections followed the last one.
         delta : float
             At which the run was paid.
+
+        Returns
+        -------
+        Cost
+            At most `cost`.
         """
         whole, threshold, accept = self.cost(delta), for_threshold(self), for_accept(self)
         if whole.delta > 0 or accepts >= self.count:

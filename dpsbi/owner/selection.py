@@ -39,14 +39,38 @@ class Choice:
         check_fits(self.scale, self.sensitivity)
 
     def cost(self, delta: float = 0.0) -> Cost:
-        "What the choice costs, with its loss: 2cΔ/b; Gumbel noise at delta > 0 by zCDP, if less."
+        """What the choice costs, with its loss: 2cΔ/b; Gumbel noise at delta > 0 by zCDP, if less.
+
+        Parameters
+        ----------
+        delta : float
+            At which ε is stated; 0 for pure ε.
+
+        Returns
+        -------
+        Cost
+            Whatever is chosen.
+        """
         each = (1 if self.monotone else 2) * self.sensitivity / self.scale
         if self.noise != "gumbel":
             return Cost(self.count * each)
         return cheaper(self.count * each, ZCDPLoss(self.count * each**2 / 8), delta)
 
     def used(self, accepts: int, pending: bool = False, delta: float = 0.0) -> Cost:
-        "What a choice has used: all of its cost, whatever was chosen."
+        """What a choice has used: all of its cost, whatever was chosen.
+
+        Parameters
+        ----------
+        accepts, pending
+            Of no matter here; a sparse vector's price depends on them.
+        delta : float
+            At which the choice was paid.
+
+        Returns
+        -------
+        Cost
+            The same as `cost`.
+        """
         return self.cost(delta)
 
 # %% ../../nbs/owner/23_selection.ipynb #55a8044b-b2
@@ -134,6 +158,11 @@ class NoisySmallest(Choosing):
             The most that the choice may cost.
         delta : float
             At which ε is to hold; at 0 the noise is exponential.
+
+        Returns
+        -------
+        NoisySmallest
+            With that noise.
         """
         count, epsilon = whole_number("count", count, most=None), positive("epsilon", epsilon)
         sensitivity = positive("sensitivity", sensitivity)

@@ -100,6 +100,11 @@ class Calibrated(Priced):
         delta : float
             At which ε is to hold; 0 for pure ε.
 
+        Returns
+        -------
+        SparseVector
+            With those scales.
+
         Raises
         ------
         ValueError
@@ -147,7 +152,18 @@ class Comparing(Calibrated):
         return on_grid(distances, self.sensitivity) - line
 
     def begin(self, source: Any) -> _State:
-        "Draw the first threshold's noise."
+        """Draw the first threshold's noise.
+
+        Parameters
+        ----------
+        source : Private or Seeded
+            Of the noise.
+
+        Returns
+        -------
+        state
+            For `extend`; confidential.
+        """
         return _State(int(self._draw(source, self.b_threshold, 1)[0]))
 
 # %% ../../nbs/owner/21_svt.ipynb #82b44f5b
@@ -189,6 +205,17 @@ class SparseVector(Comparing):
     ) -> tuple[_State, np.ndarray]:
         """Compare a further batch of distances, for streams: see `run`.
 
+        Parameters
+        ----------
+        state
+            That after the last batch; `begin` makes the first. Confidential.
+        distances : array (k,)
+            The batch; confidential.
+        threshold : float
+            Public, in the distances' unit.
+        source : Private or Seeded
+            Of the noise; Private() for a release.
+
         Returns
         -------
         state
@@ -225,6 +252,11 @@ class SparseVector(Comparing):
             Of the noise; Private() for a release.
         delta : float
             At which the run was paid.
+
+        Returns
+        -------
+        Run
+            Accepted indices, and where it ended.
 
         Raises
         ------
