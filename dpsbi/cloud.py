@@ -181,9 +181,17 @@ class Cloud(Held):
         return result if at.ndim else result[0]
 
     def interval(self, level: float = 0.95) -> np.ndarray:
-        """Equal-tailed intervals (d, 2) that hold the fraction `level` of the posterior.
+        """Equal-tailed intervals that hold the fraction `level` of the posterior.
 
-        ValueError unless 0 < level < 1.
+        Parameters
+        ----------
+        level : float
+            Between 0 and 1, or ValueError.
+
+        Returns
+        -------
+        array (d, 2)
+            Lower and upper ends.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1 (0.95 for 95 %), not {level}")

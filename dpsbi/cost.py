@@ -55,7 +55,20 @@ class Price:
 
     @classmethod
     def of(cls, loss: Loss, delta: float = 0.0) -> Self:
-        "The cost of a release whose loss is known, stated at this δ; epsilon is inf where it must."
+        """The cost of a release whose loss is known; its ε is inf where it must be.
+
+        Parameters
+        ----------
+        loss : Loss
+            Of the release.
+        delta : float
+            At which ε is stated.
+
+        Returns
+        -------
+        Cost
+            With that loss.
+        """
         return cls(loss.epsilon(delta), delta, loss)
 
     @property
@@ -97,7 +110,18 @@ class Cost(Price):
         return self.epsilon <= other.epsilon and self.delta <= other.delta
 
     def group(self, size: int) -> "Cost":
-        "What a group of so many records pays, at the δ that the group's loss has."
+        """What a group of so many records pays, at the δ that the group's loss has.
+
+        Parameters
+        ----------
+        size : int
+            Records in the group.
+
+        Returns
+        -------
+        Cost
+            That of a neighbour who differs in all of them.
+        """
         loss = self.loss.group(size)
         delta = loss.delta_0 if isinstance(loss, ApproximateLoss) else self.delta
         return Cost.of(loss, delta)

@@ -126,7 +126,7 @@ def picture(release, exact, naive, rng):
 
     from dpsbi.colours import BLUE, ORANGE
 
-    fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     days = np.arange(1, len(release.s_dp) + 1)
     epidemics = school()[0].simulate(exact.resample(2000, rng).theta, rng)
     epidemics = epidemics[epidemics.max(axis=1) > 50]  # many a spark dies out; the school's did not

@@ -87,11 +87,33 @@ class Told(Cloud):
         return float(len(self)) if self.log_weights is None else kish(self.log_weights)
 
     def chain_ess(self, method: str) -> np.ndarray:
-        "Effective sizes (d,): see `dpsbi.chains.chain_ess`."
+        """Effective sizes of the chains.
+
+        Parameters
+        ----------
+        method : str
+            "bulk" or "tail", as ArviZ has them.
+
+        Returns
+        -------
+        array (d,)
+            See `dpsbi.chains.chain_ess`.
+        """
         return chain_ess(self.theta, self.info["chains"], method, self.info.get("families"))
 
     def log_prob(self, theta: ArrayLike) -> np.ndarray:
-        "Log-density (k,) at theta (k, d), where the method has a density; else ValueError."
+        """Log density, where the method has one; else ValueError.
+
+        Parameters
+        ----------
+        theta : array (k, d)
+            Parameters.
+
+        Returns
+        -------
+        array (k,)
+            In nats.
+        """
         if self.density is None:
             raise ValueError(
                 "this posterior is known by its draws only: the method that made it has no "
@@ -217,6 +239,11 @@ class Draws(Told):
         **functions : callables
             Each maps draws (n, d) to (n,), and makes one column. A function of two arguments or
             more gets the draws (n,) of the parameters that they name.
+
+        Returns
+        -------
+        Posterior
+            A column for each function.
 
         Raises
         ------

@@ -13,23 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from .batches import code_pickler
 from .privacy import whole_number
 from .signatures import RANDOMNESS, described, keyword_columns, keyword_rows, keywords_taken
 
 # %% ../nbs/09_functions.ipynb #64f9985f
 from .signatures import VARIABLE, keyword_arrays, signature_of  # noqa: F401
-
-# %% ../nbs/09_functions.ipynb #fn-pack
-def _cloudpickle() -> Any:
-    "The module, or joblib's copy of it; None where there is neither."
-    try:
-        import cloudpickle
-    except ImportError:
-        try:
-            from joblib.externals import cloudpickle
-        except ImportError:
-            return None
-    return cloudpickle
 
 # %% ../nbs/09_functions.ipynb #fn-pack-p2
 def _packed(function: Callable) -> Callable | bytes:
@@ -40,13 +29,13 @@ def _packed(function: Callable) -> Callable | bytes:
         if home != "__main__":  # which in another process may be another program
             return function
     except Exception as error:
-        if _cloudpickle() is None:
+        if code_pickler() is None:
             raise TypeError(
                 f"{described(function)} cannot be sent to another process ({error}): write it at "
                 "the top of a module (def, no lambda, nothing from an enclosing function), or "
                 "install cloudpickle"
             ) from error
-    tool = _cloudpickle()
+    tool = code_pickler()
     return function if tool is None else tool.dumps(function)
 
 

@@ -126,35 +126,114 @@ class LaplaceDifference:
         return self.b_threshold, self.b_query
 
     def pdf(self, z: ArrayLike) -> np.ndarray:
-        "Density at z; eq. (9) for the scales (b, 2b)."
+        """Density at z; eq. (9) for the scales (b, 2b).
+
+        Parameters
+        ----------
+        z : array
+            In the distances' unit.
+
+        Returns
+        -------
+        array
+            Of the same shape, per unit of distance.
+        """
         return _density(np.abs(z), *self._scales)
 
     def sf(self, z: ArrayLike) -> np.ndarray:
-        "Pr(Z > z), to full relative precision in the upper tail."
+        """Pr(Z > z), to full relative precision in the upper tail.
+
+        Parameters
+        ----------
+        z : array
+            In the distances' unit.
+
+        Returns
+        -------
+        array
+            Of the same shape.
+        """
         g = _tail(np.abs(z), *self._scales)
         return np.where(np.less(z, 0), 1 - g, g)
 
     def cdf(self, z: ArrayLike) -> np.ndarray:
-        "Pr(Z <= z), to full relative precision in the lower tail."
+        """Pr(Z <= z), to full relative precision in the lower tail.
+
+        Parameters
+        ----------
+        z : array
+            In the distances' unit.
+
+        Returns
+        -------
+        array
+            Of the same shape.
+        """
         return self.sf(np.negative(z))
 
     def logsf(self, z: ArrayLike) -> np.ndarray:
-        "log Pr(Z > z), finite wherever z is."
+        """log Pr(Z > z), finite wherever z is.
+
+        Parameters
+        ----------
+        z : array
+            In the distances' unit.
+
+        Returns
+        -------
+        array
+            Of the same shape, in nats.
+        """
         a = np.abs(z)
         below = np.log1p(-_tail(a, *self._scales))
         return np.where(np.less(z, 0), below, _log_tail(a, *self._scales))
 
     def isf(self, p: ArrayLike) -> np.ndarray:
-        "The z with Pr(Z > z) = p, for p in [0, 1] (ValueError otherwise)."
+        """The z with Pr(Z > z) = p.
+
+        Parameters
+        ----------
+        p : array
+            In [0, 1], or ValueError.
+
+        Returns
+        -------
+        array
+            Of the same shape, in the distances' unit.
+        """
         p = _probability(p)
         return np.where(p > 0.5, -1.0, 1.0) * _tail_inverse(np.minimum(p, 1 - p), *self._scales)
 
     def ppf(self, u: ArrayLike) -> np.ndarray:
-        "The z with Pr(Z <= z) = u, for u in [0, 1] (ValueError otherwise)."
+        """The z with Pr(Z <= z) = u.
+
+        Parameters
+        ----------
+        u : array
+            In [0, 1], or ValueError.
+
+        Returns
+        -------
+        array
+            Of the same shape, in the distances' unit.
+        """
         return 0.0 - self.isf(u)
 
     def sample(self, size: int | tuple[int, ...] | None, rng: np.random.Generator) -> np.ndarray:
-        "Draws of this shape. NOT PRIVATE: seeded floating-point noise, for simulations only."
+        """Draws of this shape. NOT PRIVATE: seeded floating-point noise, for simulations only.
+
+        Parameters
+        ----------
+        size : int or tuple of int
+            Shape of the result.
+        rng : numpy.random.Generator
+            Its source of chance.
+
+        Returns
+        -------
+        array
+            Of that shape, in the distances' unit.
+        """
         threshold = rng.laplace(scale=self.b_threshold, size=size)
         return threshold - rng.laplace(scale=self.b_query, size=size)
 

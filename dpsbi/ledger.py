@@ -87,7 +87,18 @@ class Account(Counted):
     """
 
     def affords(self, cost: Cost) -> bool:
-        "Whether `spend` would pay this cost."
+        """Whether `spend` would pay this cost.
+
+        Parameters
+        ----------
+        cost : Cost
+            What a release would cost.
+
+        Returns
+        -------
+        bool
+            False where `spend` would refuse.
+        """
         with self._book.held() as book:
             rule = book.rule or first_rule(book.budget, self._asked, cost)
             return rule.refusal([*book.entries, Entry(cost, "")]) is None

@@ -159,6 +159,11 @@ class Model(Described):
         **settings
             Of the Model: deterministic (then the function needs no rng), independent, beyond.
 
+        Returns
+        -------
+        Model
+            Its simulator calls the function once for each parameter set.
+
         Raises
         ------
         TypeError

@@ -52,10 +52,23 @@ class Shown(Trusted):
         return worth + {True: ", exact", False: ", not exact", None: ""}[self.exact]
 
     def plot(self, truth: Any = None, others: Any = (), **style: Any) -> Any:
-        """A corner plot (one panel for one parameter), as a matplotlib figure.
+        """A corner plot (one panel for one parameter).
 
-        Of more than six confidential values: their intervals, one beside the other. See
-        `dpsbi.pictures.corner` and `dpsbi.pictures.curve` for all arguments.
+        Of more than six confidential values: their intervals, one beside the other.
+
+        Parameters
+        ----------
+        truth : array (d,), optional
+            True parameters, drawn as lines.
+        others : sequence or dict of Posterior
+            Posteriors of the same parameters, drawn beside this one.
+        **style
+            As `dpsbi.pictures.corner` and `dpsbi.pictures.curve` have them.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Not yet shown.
         """
         from dpsbi.pictures import corner, curve
 
@@ -140,13 +153,22 @@ class Posterior(Shown):
 
     Parameters
     ----------
-    theta, log_weights, names, density, values
-        As of `dpsbi.draws.Draws`.
+    theta : array (n, d)
+        The draws; (n,) for one parameter.
+    log_weights : array (n,), optional
+        Unnormalised allowed; None where all are equal.
+    names : sequence of str, optional
+        Of the d parameters.
     info : dict, optional
         How it was made, in plain values. info["chains"], where a Markov chain made the draws, is
         the number of chains, one after another in theta; info["exact"], whether the method vouches
         for the result up to Monte Carlo error, with info["reason"] where it does not;
         info["values"], names of the confidential values.
+    density : callable, optional
+        (n, d) -> log density (n,), where the method has one (not saved).
+    values : array (n, r), optional
+        The confidential values that belong to each draw, where the method keeps them; see
+        `dpsbi.draws.Draws`.
 
     Raises
     ------
@@ -155,7 +177,18 @@ class Posterior(Shown):
     """
 
     def anew(self, *arguments: Any, **named: Any) -> "Posterior":
-        "A posterior of these arguments; what a subclass adds to them does not carry over."
+        """A posterior of these arguments; what a subclass adds to them does not carry over.
+
+        Parameters
+        ----------
+        *arguments, **named
+            As `Posterior` has them.
+
+        Returns
+        -------
+        Posterior
+            A plain one.
+        """
         return Posterior(*arguments, **named)
 
     @property
@@ -193,6 +226,11 @@ class Posterior(Shown):
             equal weights, with the true values s beside the parameters; and there are the groups
             posterior_predictive, log_likelihood, observed_data, prior, and, where they were asked
             for, predictions and prior_predictive.
+
+        Returns
+        -------
+        arviz.InferenceData
+            With the group posterior, and others where something was predicted.
         """
         if predicted is not None:
             return _inference_data(self, predicted)
@@ -205,7 +243,10 @@ class Posterior(Shown):
 
         Atomically: a killed run leaves the old file or the new one.
 
-        TypeError where info is not plain.
+        Parameters
+        ----------
+        path : path
+            The file; TypeError where info is not plain.
         """
         write_atomically(path, pack(self))
 
@@ -213,7 +254,15 @@ class Posterior(Shown):
     def load(cls, path: str | Path) -> "Posterior":
         """Read what `save` wrote, bit for bit; nothing in the file is executed.
 
-        ValueError for any other file.
+        Parameters
+        ----------
+        path : path
+            The file; ValueError for one that `save` has not written.
+
+        Returns
+        -------
+        Posterior
+            Without its density.
         """
         return unpack(Path(path).read_bytes(), path)
 

@@ -109,30 +109,86 @@ class Prior(Columns):
         _check(self.names, self._parts)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        "n draws (n, d)."
+        """Draws from the prior.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        rng : numpy.random.Generator
+            The same gives the same draws.
+
+        Returns
+        -------
+        array (n, d)
+            A row for each draw.
+        """
         return np.concatenate([part.sample(n, rng) for part in self._parts.values()], axis=1)
 
     def log_prob(self, theta: ArrayLike) -> np.ndarray:
-        """Log density (n,) of theta (n, d), -inf outside the support.
+        """Log density, -inf outside the support.
 
         For a Dirichlet it is with respect to the first k - 1 coordinates.
+
+        Parameters
+        ----------
+        theta : array (n, d)
+            Parameters.
+
+        Returns
+        -------
+        array (n,)
+            In nats.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             log_p = sum(part.log_prob(piece) for part, piece in self._of_theta(theta))
         return np.where(np.isnan(log_p), -np.inf, log_p)
 
     def to_unconstrained(self, theta: ArrayLike) -> np.ndarray:
-        "theta (n, d) to z (n, free)."
+        """From parameters to unconstrained numbers.
+
+        Parameters
+        ----------
+        theta : array (n, d)
+            Inside the support.
+
+        Returns
+        -------
+        array (n, free)
+            z; free is less than d where a marginal is a Dirichlet.
+        """
         pieces = [part.transform.forward(piece) for part, piece in self._of_theta(theta)]
         return np.concatenate(pieces, axis=1)
 
     def from_unconstrained(self, z: ArrayLike) -> np.ndarray:
-        "z (n, free) to theta (n, d), strictly inside the support."
+        """From unconstrained numbers to parameters.
+
+        Parameters
+        ----------
+        z : array (n, free)
+            Any real numbers.
+
+        Returns
+        -------
+        array (n, d)
+            theta, strictly inside the support.
+        """
         pieces = [part.transform.inverse(piece) for part, piece in self._of_z(z)]
         return np.concatenate(pieces, axis=1)
 
     def log_abs_det(self, z: ArrayLike) -> np.ndarray:
-        "log |d theta / d z| at z (n, free): add it to log_prob to get the density of z."
+        """log |d theta / d z|: add it to log_prob to get the density of z.
+
+        Parameters
+        ----------
+        z : array (n, free)
+            Unconstrained numbers.
+
+        Returns
+        -------
+        array (n,)
+            In nats.
+        """
         return sum(part.transform.log_det(piece) for part, piece in self._of_z(z))
 
     def __repr__(self):

@@ -9,7 +9,7 @@ __all__ = ['NORMS', 'NEIGHBOURS', 'Stated', 'Query', 'identity', 'hushed', 'as_r
 import math
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -34,7 +34,7 @@ def _check_function(fn) -> None:
         )
 
 # %% ../nbs/00_privacy.ipynb #a17a7372-b1
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stated:
     "What is stated of a query; for the fields see `Query`."
 
@@ -62,8 +62,16 @@ class Stated:
         if self.dim is not None and self.dim < 1:
             raise ValueError(f"dim must be at least 1, not {self.dim}")
 
+    def __repr__(self) -> str:
+        told = [getattr(self.fn, "__name__", type(self.fn).__name__)]
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                told.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(told)})"
+
 # %% ../nbs/00_privacy.ipynb #a17a7372
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Query(Stated):
     """A statistic of a data set, with the farthest that one record can move it.
 
@@ -126,6 +134,11 @@ class Query(Stated):
         shape : tuple of int
             The shape of the data set.
 
+        Returns
+        -------
+        int
+            r.
+
         Raises
         ------
         ValueError
@@ -145,6 +158,11 @@ class Query(Stated):
             The records, as the query takes them less the batch axis.
         size : int
             The number of values, as `rehearse` found it.
+
+        Returns
+        -------
+        array (size,)
+            CONFIDENTIAL values.
         """
         return _confidential(self, x, size)
 

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from .batches import MAX_BATCH, batch_sizes, in_order
+from .batches import MAX_BATCH, batch_sizes, in_flight, in_order
 from .checkpoint import Checkpoint
 from .datasets import Simulator, parted, simulated  # noqa: F401
 from .mechanisms import Release
@@ -42,7 +42,7 @@ def simulate_query(
     saved : a checkpoint to go on from; it is written twenty times
     dim : the width that the values should have, if known
     """
-    sizes = batch_sizes(len(theta))
+    sizes = batch_sizes(len(theta), model.batch)
     ends, children = np.cumsum(sizes), rng.spawn(len(sizes))
     kept = saved.load()
     done = [] if kept is None else [kept["s"]]
@@ -101,7 +101,8 @@ def in_batches(
     """
     sizes = batch_sizes(len(theta), model.batch)
     starts = np.cumsum([0, *sizes[:-1]])
-    window = max(64, MAX_BATCH // max(sizes, default=1))  # small batches: many in flight
+    small = MAX_BATCH // max(sizes, default=1)  # of small batches many are in flight
+    window = max(in_flight(call.executor), small)
     tasks = (
         (model, release, theta[a : a + k], child)
         for a, k, child in zip(starts, sizes, rng.spawn(len(sizes)))

@@ -96,7 +96,7 @@ class Moving(TwoFunctions):
     "Clouds of particles that two functions start and step."
 
     def start(self, theta: np.ndarray, particles: int, rng: np.random.Generator) -> np.ndarray:
-        "A cloud (B, P, 2) of particles at time 0, for theta (B, d)."
+        "A cloud (B, P, 1) of particles at time 0, for theta (B, d)."
         shape = (len(theta), particles)
         extra = dict(rng=rng, n=shape[0] * shape[1] if self.vectorised else 1)
         copies = np.repeat(theta, particles, axis=0)
@@ -109,7 +109,7 @@ class Moving(TwoFunctions):
     def step(
         self, state: np.ndarray, theta: np.ndarray, t: float, until: float, rng: np.random.Generator
     ) -> np.ndarray:
-        "The cloud (B, P, 2) at `until`."
+        "The cloud (B, P, 1) at `until`."
         (store, rows), shape = rows_of(state), state.shape[:2]
         extra = dict(rng=rng, t=t, until=until)
         if self.vectorised:
@@ -204,14 +204,22 @@ def _parted(pairs):
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise TypeError(f"step must return a pair (state, value), not {type(pair).__name__}")
     states, values = zip(*pairs)
+    try:
+        found = as_numbers(list(values), "step, for its values,")
+    except TypeError:
+        _check_sizes(values)
+        raise
+    return list(states), found.reshape(len(pairs), -1).astype(float)
+
+
+def _check_sizes(values):
+    "ValueError for values of several sizes."
     sizes = {np.size(value) for value in values}
     if len(sizes) > 1:
         raise ValueError(
             f"every step must return the same number of values, not now {min(sizes)}, "
             f"now {max(sizes)}"
         )
-    found = as_numbers(list(values), "step, for its values,")
-    return list(states), found.reshape(len(pairs), -1).astype(float)
 
 
 def _many(pair, n):

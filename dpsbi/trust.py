@@ -74,6 +74,11 @@ class Trusted(Said):
         ----------
         own : bool
             Even so, of the draws as they are, to compare them with what the approximation aims at.
+
+        Returns
+        -------
+        array (d,)
+            In the parameters' units.
         """
         if self.approximate and not own:
             return np.full(self.dim, np.nan)
