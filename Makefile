@@ -55,10 +55,11 @@ bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs 
 	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step
-export: .venv/.installed  # and says which lists want a line
+export: .venv/.installed  # and says which lists want a line, and which pictures are old
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 	@$(BIN)/python tests/places.py
+	@$(BIN)/python tests/pictures.py
 
 # with agg, a notebook would be written without its figures
 execute bench: export MPLBACKEND := module://matplotlib_inline.backend_inline

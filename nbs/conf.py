@@ -238,7 +238,8 @@ def public_names(nbs: Path = NBS) -> str:
 def documented(name: str) -> str:
     "The directive that documents a public name; its own entry stands on its module's page."
     kind = "class" if name[0].isupper() else "function"
-    members = "\n   :members:" * (kind == "class")
+    shown = ":members:", ":inherited-members: object, tuple", ":exclude-members: examples"
+    members = "".join(f"\n   {option}" for option in shown) * (kind == "class")
     where = f"{settings['lib_name']}.{name}"
     return f"### {name}\n\n```{{eval-rst}}\n.. auto{kind}:: {where}\n   :no-index:{members}\n```\n"
 
@@ -307,12 +308,15 @@ TABLES = {"Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns"}
 
 
 def entries(text: str) -> list[tuple[str, str, str]]:
-    "The entries of a section: name, type and meaning; the second is empty for `Returns`."
+    """The entries of a section: name, type and meaning. The second is empty for `Returns`, and
+    where one line says all.
+    """
     found = []
     for part in re.split(r"\n(?=\S)", text.strip("\n")):
         head, _, body = part.partition("\n")
         name, _, kind = head.partition(" : ")
-        found.append((name.strip(), kind.strip(), " ".join(body.split())))
+        said = [kind, body] if body else ["", kind]
+        found.append((name, *(" ".join(words.split()) for words in said)))
     return found
 
 
@@ -349,6 +353,10 @@ SIGNATURE = re.compile(r"\w+\(.*\)", re.S)  # with which NumPy's compiled functi
 def read_docstring(app, what, name, obj, options, lines):
     "Sphinx event autodoc-process-docstring."
     text = "\n".join(lines)
+    if what == "method" and getattr(obj, "__module__", "").startswith("dpsbi.mechanisms."):
+        from dpsbi.mechanisms.mechanism import member_doc
+
+        text = member_doc(obj)
     if "\n>>> " in text or ".. [1]" in text:  # NumPy's, taken over with its name
         first, _, rest = text.strip("\n").partition("\n\n")
         text = rest.partition("\n\n")[0] if SIGNATURE.fullmatch(first) else first

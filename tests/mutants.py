@@ -810,8 +810,8 @@ MUTANTS += [
     ),
     Mutant(
         "simulation",
-        "sizes = batch_sizes(len(theta), model.batch)",
-        "sizes = batch_sizes(len(theta))",
+        "sizes = batch_sizes(len(theta), model.batch)\n    ends",
+        "sizes = batch_sizes(len(theta))\n    ends",
         "workers wait for a long batch of slow calls",
     ),
     Mutant(
@@ -822,8 +822,8 @@ MUTANTS += [
     ),
     Mutant(
         "particles",
-        "if id(state) in seen and not _is_plain(state):",
-        "if False:",
+        "found.append(state if shared[id(state)] else copy.deepcopy(state))",
+        "found.append(state)",
         "survivors that are one object move each other",
     ),
     Mutant(
@@ -1143,6 +1143,20 @@ MUTANTS += [
         "every.add(group.t[::-1].sum(axis=1))",
         "each chain has the values of another",
         CONFIDENTIAL,
+    ),
+    Mutant(
+        "analyst.unreached",
+        "np.sum(usual <= here)",
+        "np.sum(usual >= here)",
+        "a release that the model reaches is called out of reach, and the other way round",
+        "test_unreached.py",
+    ),
+    Mutant(
+        "analyst.unreached",
+        "np.maximum(low - y, y - high)",
+        "np.maximum(low - y, 0 * y)",
+        "a value far above all that is simulated is within reach",
+        "test_unreached.py",
     ),
     Mutant(
         "analyst.chosen_values",

@@ -2,6 +2,7 @@
 
     python tests/package.py python3.11                         with everything
     python tests/package.py python3.13 --without torch nflows  and without these
+    python tests/package.py python3.11 --lowest                at the lower pins of settings.ini
     python tests/package.py python3.11 --record                and keep a row of it
 
 Builds both from a clone of the last commit, looks into them, installs the wheel into a fresh
@@ -103,22 +104,34 @@ def from_archive(interpreter: Path, archive: Path, folder: Path) -> dict[str, in
     return contents(wheel)
 
 
-def installed(interpreter: Path, wheel: Path, without: list[str], first: str) -> None:
-    "The wheel with what it requires, or with all of that but `without`."
-    pip = [interpreter, "-m", "pip", "install", "-q"]
-    if first and not without:
-        ran(*pip, first)
-    if not without:
+def at_lowest(requirement: str) -> str:
+    "The lower pin of a requirement as its version."
+    name, _, pins = requirement.partition(">=")
+    return f"{name}=={pins.partition(',')[0]}" if pins else requirement
+
+
+def installed(interpreter: Path, wheel: Path, options: argparse.Namespace) -> None:
+    "The wheel with what it requires, at the lower pins or newer, or with all of that but some."
+    pip, without = [interpreter, "-m", "pip", "install", "-q"], options.without
+    if options.first and not without:
+        ran(*pip, options.first)
+    if not without and not options.lowest:
         ran(*pip, wheel)
         return
     ran(*pip, "--no-deps", wheel)
     program = "from importlib.metadata import requires; print(*requires('dpsbi'), sep='\\n')"
     required = ran(interpreter, "-c", program).splitlines()
     names = [name for name in required if ";" not in name and not name.startswith(tuple(without))]
-    ran(*pip, *names)
+    ran(*pip, *(map(at_lowest, names) if options.lowest else names))
 
 
-def tried(python: str, without: list[str], first: str) -> dict:
+def versions(interpreter: Path) -> dict[str, str]:
+    "Of all that is installed beside the package."
+    listed = json.loads(ran(interpreter, "-m", "pip", "list", "--format", "json"))
+    return {row["name"]: row["version"] for row in listed if row["name"] != "dpsbi"}
+
+
+def tried(options: argparse.Namespace) -> dict:
     "A row of what was found; an error if anything is not as it should be."
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -126,21 +139,24 @@ def tried(python: str, without: list[str], first: str) -> dict:
         empty.mkdir()
         ran("git", "clone", "-q", ROOT, clone)
         commit = ran("git", "-C", clone, "rev-parse", "--short", "HEAD").strip()
-        builder = environment(python, folder / "builder")
+        builder = environment(options.python, folder / "builder")
         wheel, archive = built(builder, clone)
         files = complete(wheel, clone)
         again = from_archive(builder, archive, folder / "archive")
         if again != contents(wheel):
             raise RuntimeError("the source archive builds another wheel")
-        user = environment(python, folder / "user")
-        installed(user, wheel, without, first)
+        user = environment(options.python, folder / "user")
+        installed(user, wheel, options)
         plain = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-        seen = json.loads(ran(user, "-c", INSIDE, *without, cwd=empty, env=plain).splitlines()[-1])
+        seen = json.loads(
+            ran(user, "-c", INSIDE, *options.without, cwd=empty, env=plain).splitlines()[-1]
+        )
         said = ran(user, "-m", "dpsbi.demo", cwd=empty, env=plain | {"MPLBACKEND": "agg"})
         version = ran(user, "-c", "import platform; print(platform.python_version())").strip()
         sizes = dict(wheel=wheel.stat().st_size, archive=archive.stat().st_size)
-        row = dict(date=str(date.today()), commit=commit, python=version, without=without)
-        return row | dict(files=files, **sizes, **seen, demo=said.strip().splitlines()[:3])
+        row = dict(date=str(date.today()), commit=commit, python=version, without=options.without)
+        row |= dict(files=files, **sizes, **seen, demo=said.strip().splitlines()[:3])
+        return row | (dict(lowest=versions(user)) if options.lowest else {})
 
 
 def main() -> int:
@@ -148,11 +164,12 @@ def main() -> int:
     parser.add_argument("python", nargs="?", default=sys.executable)
     parser.add_argument("--without", nargs="*", default=[], help="requirements to leave out")
     parser.add_argument("--first", default="", help="to install before the rest, as torch==2.13.0")
+    parser.add_argument("--lowest", action="store_true", help="at the lower pins")
     parser.add_argument("--record", action="store_true", help="keep the row")
     options = parser.parse_args()
     if not shutil.which(options.python):
         parser.error(f"there is no {options.python} here")
-    row = tried(options.python, options.without, options.first)
+    row = tried(options)
     print(json.dumps(row, indent=1, ensure_ascii=False))
     if options.record:
         with RECORD.open("a") as file:

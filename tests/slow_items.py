@@ -1,9 +1,10 @@
 """Slow cells and slow tests: which there are, what they need, and what is on record of each.
 
 `tests/records/slow.jsonl` keeps the last row of each: date, commit, processor seconds, result. A
-row holds while its key stays: the code of the notebook and of the modules that it imports by name,
-without comments and layout. Rooms further below may change without a new run: the fast tests watch
-those, and a row names its commit.
+row holds while its key stays: the code of the cell or test, of what its notebook or file binds or
+changes and it reads, and of the modules from which a name that is read was imported; all without
+comments, docstrings and layout. Other cells, and rooms further below, may change without a new run:
+the fast tests watch those, and a row names its commit.
 """
 
 import ast
@@ -19,6 +20,58 @@ SLOW = ROOT / "tests/records/slow.jsonl"
 RESULTS = ("passed", "failed", "limit", "waits", "error")
 
 
+def plain(tree: ast.AST) -> str:
+    "What runs, as text: without the docstrings of its functions and classes."
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+@lru_cache(maxsize=None)
+def tree_of(source: str) -> ast.Module | None:
+    "None where it is not Python: a magic, say."
+    try:
+        return ast.parse(source)
+    except SyntaxError:
+        return None
+
+
+@lru_cache(maxsize=None)
+def read_in(source: str) -> frozenset[str]:
+    "Names that are read; of a function its parameters too, which for a test are fixtures."
+    nodes = ast.walk(tree_of(source) or ast.Module([], []))
+    found = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    nodes = ast.walk(tree_of(source) or ast.Module([], []))
+    return frozenset(found | {n.arg for n in nodes if isinstance(n, ast.arg)})
+
+
+def owner(node: ast.AST) -> str:
+    "The name in front of members and items."
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@lru_cache(maxsize=None)
+def bound_in(source: str) -> frozenset[str]:
+    "Names that are bound, or whose members or items are set, or called as a statement."
+    found = set()
+    for node in ast.walk(tree_of(source) or ast.Module([], [])):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.alias(name=name, asname=other):
+                found.add(other or name.partition(".")[0])
+            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
+                found.add(owner(node))
+            case ast.Expr(value=ast.Call(func=ast.Attribute()) as call):
+                found.add(owner(call))
+    return frozenset(found)
+
+
 @dataclass(frozen=True)
 class Cell:
     "A code cell, with the names that it binds and those that it reads."
@@ -27,14 +80,6 @@ class Cell:
     source: str
     slow: bool
     skipped: bool
-
-    @property
-    def code(self) -> str:
-        "Without comments and layout; the text itself where it is not Python."
-        try:
-            return ast.dump(ast.parse(self.source))
-        except SyntaxError:
-            return self.source
 
     def names(self, kind: type) -> set[str]:
         try:
@@ -69,40 +114,77 @@ def needed(cells: list[Cell], wanted: Cell) -> list[Cell]:
     return list(dict.fromkeys([*further, *direct]))
 
 
-def modules_named(source: str) -> set[str]:
-    "The modules of the package that a file imports by name."
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return set()
+def behind(cells: list[Cell], wanted: Cell) -> list[Cell]:
+    "The cell, and those before it that bind or change what it reads, or what these read."
+    earlier = [cell for cell in cells[: cells.index(wanted)] if not cell.skipped]
+    found = {wanted} | {cell for cell in earlier if tree_of(cell.source) is None}
+    while True:
+        reads = frozenset().union(*(read_in(cell.source) for cell in found))
+        more = {cell for cell in earlier if bound_in(cell.source) & reads} - found
+        if not more:
+            return [cell for cell in (*earlier, wanted) if cell in found]
+        found |= more
+
+
+@lru_cache(maxsize=None)
+def imported_in(source: str) -> frozenset[tuple[str, str, str]]:
+    "(module, name, what it is called) of what is imported from the package."
+    found = set()
+    for node in ast.walk(tree_of(source) or ast.Module([], [])):
+        if isinstance(node, ast.ImportFrom):
+            found |= {(node.module or "", a.name, a.asname or a.name) for a in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {(a.name, "", a.asname or a.name.partition(".")[0]) for a in node.names}
+    return frozenset(each for each in found if each[0].partition(".")[0] == "dpsbi")
+
+
+def modules_read(cells: list[Cell]) -> set[str]:
+    "The modules of the package from which a name that is read was imported."
     import dpsbi
 
     homes = getattr(dpsbi, "_HOME_OF")
+    reads = frozenset().union(*(read_in(cell.source) for cell in cells))
     found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dpsbi":
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-            if node.module == "dpsbi":
-                found |= {f"dpsbi.{homes[a.name]}" for a in node.names if a.name in homes}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.startswith("dpsbi")}
+    for module, name, called in frozenset().union(*(imported_in(cell.source) for cell in cells)):
+        if called in reads:
+            found |= {module, f"{module}.{name}"}
+            if module == "dpsbi" and name in homes:
+                found.add(f"dpsbi.{homes[name]}")
     return found
 
 
 @lru_cache(maxsize=None)
 def code_of(module: str) -> str:
-    "Without comments and layout; nothing where there is no such file."
+    "Without comments, docstrings and layout; nothing where there is no such file."
     path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-    return ast.dump(ast.parse(path.read_text())) if path.exists() else ""
+    return plain(ast.parse(path.read_text())) if path.exists() else ""
 
 
-def key_of(codes: list[str], sources: list[str]) -> str:
+@lru_cache(maxsize=None)
+def code_run(source: str) -> str:
+    "A cell's code without its imports."
+    tree = tree_of(source)
+    if tree is None:
+        return source
+    kept = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    return plain(ast.parse(ast.unparse(ast.Module(kept, []))))
+
+
+def key(cells: list[Cell], wanted: Cell) -> str:
     "What a row holds for."
-    digest = hashlib.sha256("\n".join(codes).encode())
-    for module in sorted(set().union(*map(modules_named, sources))):
+    read = behind(cells, wanted)
+    digest = hashlib.sha256(
+        "\n".join(filter(None, (code_run(cell.source) for cell in read))).encode()
+    )
+    for module in sorted(modules_read(read)):
         digest.update(code_of(module).encode())
     return digest.hexdigest()[:16]
+
+
+def statements(source: str) -> list[Cell]:
+    "The statements of a file, as cells."
+    nodes = enumerate(ast.parse(source).body)
+    return [Cell(f"{i}", ast.unparse(node), False, False) for i, node in nodes]
 
 
 def slow_tests() -> dict[str, str]:
@@ -110,10 +192,13 @@ def slow_tests() -> dict[str, str]:
     found = {}
     for path in sorted((ROOT / "tests").glob("test_*.py")):
         source = path.read_text()
-        for node in ast.parse(source).body:
+        parts = statements(source) if "mark.slow" in source else []
+        for part in parts:
+            node = ast.parse(part.source).body[0]
             marks = [ast.unparse(mark) for mark in getattr(node, "decorator_list", [])]
             if any("mark.slow" in mark for mark in marks):
-                found[f"{name_of(path)}::{node.name}"] = key_of([ast.dump(node)], [source])
+                others = [each for each in parts if each != part]
+                found[f"{name_of(path)}::{node.name}"] = key([*others, part], part)
     return found
 
 
@@ -123,16 +208,11 @@ def slow_cells() -> dict[str, list[Cell]]:
     return {name: found for name, found in cells.items() if any(cell.slow for cell in found)}
 
 
-def notebook_key(cells: list[Cell]) -> str:
-    return key_of([cell.code for cell in cells], [cell.source for cell in cells])
-
-
 def keys() -> dict[str, str]:
     "The present key of everything slow; a cell's name is its notebook's and its own."
     found = slow_tests()
     for name, cells in slow_cells().items():
-        key = notebook_key(cells)
-        found |= {f"{name}#{cell.id}": key for cell in cells if cell.slow}
+        found |= {f"{name}#{cell.id}": key(cells, cell) for cell in cells if cell.slow}
     return found
 
 

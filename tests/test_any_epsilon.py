@@ -10,6 +10,7 @@ from dpsbi import (
     Laplace,
     Model,
     Prior,
+    Published,
     Query,
     Release,
     amortise,
@@ -18,7 +19,7 @@ from dpsbi import (
     sple,
     sppe,
 )
-from dpsbi.analyst.budgets import Contexts
+from dpsbi.analyst.budgets import Contexts, ranged
 from dpsbi.analyst.training import Training
 from dpsbi.checks.testing import agrees
 from dpsbi.privacy import identity
@@ -111,3 +112,33 @@ def test_a_range_of_scales_is_a_range_of_epsilon():
         assert np.isfinite(shown.at(Release([1.0], query, Laplace(scale)))).all()
     with pytest.raises(ValueError, match="trained for ε"):
         shown.at(Release([1.0], query, Laplace(0.4)))
+
+
+def test_rounds_that_move_to_a_release_serve_a_range_of_epsilon():
+    training = Training(steps=20, final_steps=60, members=1)
+    about = dict(rounds=2, simulations=500, training=training, draws=500, progress=False)
+    one = release_at(0.3, 45.0)
+    found = sppe(
+        one, MODEL, rng=np.random.default_rng(1), budgets=Budgets(Laplace, 0.1, 2), **about
+    )
+    vague, sharp = (
+        found.estimator.posterior(release_at(e, 45.0), draws=2000, rng=np.random.default_rng(2))
+        for e in (0.1, 2.0)
+    )
+    exact = [counts.exact_posterior(25, 1, release_at(e, 45.0)) for e in (0.1, 2.0)]
+    assert exact[1].mean - exact[0].mean > 5  # a small network; its seed is fixed
+    assert sharp.mean()[0] - vague.mean()[0] > 3
+    with pytest.raises(ValueError, match="the release was made at 0.3"):
+        sppe(one, MODEL, rng=np.random.default_rng(1), budgets=Budgets(Laplace, 1, 2), **about)
+    with pytest.raises(TypeError, match="a range of ε"):
+        sppe(one, MODEL, rng=np.random.default_rng(1), budgets=(0.1, 2), **about)
+
+
+def test_what_is_suppressed_has_a_code_in_a_range_of_epsilon():
+    def hidden(epsilon):
+        return Published(Laplace(1 / epsilon), suppress_below=30)
+
+    contexts = Contexts.of(Budgets(hidden, 0.1, 10), np.arange(50.0)[:, None])
+    shown = contexts.at(Release([np.nan], QUERY, hidden(1.0)))
+    assert np.isfinite(shown).all()
+    assert ranged(Budgets(hidden, 0.1, 10), QUERY, contexts).parts[0][2] < np.log(0.11)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsbi.analyst.baselines import _scales, confidential, gibbs_ss, naive
+from dpsbi.analyst.baselines import confidential, gibbs_ss, naive
+from dpsbi.analyst.nearest import _scales
 from dpsbi.analyst.scale_mixtures import noise_variance, statistic_given
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.mechanisms import (

@@ -315,7 +315,7 @@ def test_batches_of_which_all_fail_have_values_too():
     three = Release(RELEASED.s_dp, Query(lambda x: x[:, :3], 1), RELEASED.mechanism)
     with pytest.warns(UserWarning):  # of the failures
         found = importance(three, model, rng=np.random.default_rng(20), rounds=2, **QUIET)
-        moved = input_smc(three, model, draws=60, rng=np.random.default_rng(21), **QUIET)
+        moved = input_smc(three, model, draws=30, rng=np.random.default_rng(21), **QUIET)
     for each in (found, moved):
         assert each.confidential.names[3] == "beyond[0]" and (each.confidential.mean() > 8).all()
     bare = Posterior(found.theta, found.log_weights, found.names)

@@ -456,7 +456,7 @@ def test_infer_solves_ten_counts_where_weights_cost_five_hundred_simulations_a_d
     simulate, engine
 ):
     release, mean = ten_counts()
-    found, _ = heard(release, Model(GAMMA, simulate), target_ess=800, max_simulations=60_000)
+    found, _ = heard(release, Model(GAMMA, simulate), target_ess=400, max_simulations=60_000)
     assert found.exact and found.info["engine"] == engine
     told = " ".join(str(found).split("\n")[1:])
     assert told == found.info["why"] and f"Found by {engine}" in told and "Exact: " in told
@@ -486,7 +486,7 @@ def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false
     monkeypatch.setattr(module, "_weighed", lambda task, rng: (nothing, "no weights"))
     release, mean = ten_counts()
     model = Model(GAMMA, sums_of_two)
-    found, _ = heard(release, model, target_ess=400, max_simulations=40_000)
+    found, _ = heard(release, model, target_ess=200, max_simulations=40_000)
     assert asked == [(None, False), (network, True)]
     assert found.exact and found.info["engine"] == "moves from a neural posterior"
     assert "left: moves of random inputs" in found.info["why"]

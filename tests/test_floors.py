@@ -13,7 +13,8 @@ ROOMS = {
     0: """arguments files privacy leaves conversions losses composition cost accounting
         book ledger mechanisms.mechanism mechanisms.sampler mechanisms.continuous
         mechanisms.discrete mechanisms.discrete_gaussian mechanisms.staircase
-        mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.published
+        mechanisms.stairs mechanisms.truncated mechanisms.processing mechanisms.intervals
+        mechanisms.published
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
         mechanisms.independent mechanisms.joint mechanisms.cells mechanisms.parts
         mechanisms.agency_entries mechanisms.agency_stairs mechanisms.agency_words
@@ -49,26 +50,30 @@ ROOMS = {
         analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
         analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
-        analyst.importance_squared analyst.metropolis analyst.guides analyst.exploration
-        analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.baselines
+        analyst.importance_squared analyst.metropolis analyst.own_inputs
+        analyst.guides analyst.exploration
+        analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.nearest
+        analyst.baselines
         analyst.curves analyst.layers analyst.gradients analyst.scaling
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
         analyst.budgets analyst.estimator analyst.rounds analyst.sppe analyst.tilt
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
-        analyst.denoise analyst.error_models analyst.rnpe analyst.attempts
+        analyst.denoise analyst.error_models analyst.rnpe analyst.unreached analyst.attempts
         analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.sorted_laws
         analyst.count_laws analyst.count_trees analyst.count_ranks analyst.count_folds
-        analyst.one_count analyst.noisy_counts analyst.noisy_trees analyst.compare
-        analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
+        analyst.counts_shown analyst.one_count analyst.noisy_counts analyst.noisy_trees
+        analyst.compare analyst.walking_counts analyst.chosen_values analyst.prediction
+        analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
         checks.loss_laws checks.exact_loss""",
     4: """planning.yields planning.curves planning.table planning.candidates
-        planning.answers planning.nearby planning.networks planning.inferred planning.design
-        planning.fresh planning.sizes planning.sliders planning.page""",
+        planning.answers planning.synthetic planning.nearby planning.networks
+        planning.inferred planning.design planning.fresh planning.sizes planning.sliders
+        planning.page""",
     5: """bench.tasks bench.peers bench.runs""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}

@@ -1,25 +1,29 @@
 """Plain functions as simulators: parameters by name, failures, workers, and what is refused."""
 
+import itertools
 import os
 import pickle
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import dpsbi
-from dpsbi import DiscreteLaplace, Model, Prior, Query, Release, infer, input_smc
+from dpsbi import DiscreteLaplace, Model, Prior, Query, Release, batches, infer, input_smc
 from dpsbi.analyst.training import Training
 from dpsbi.checks.testing import agrees
 from dpsbi.functions import Portable, RowByRow
 from dpsbi.model import query_values, simulate
 from dpsbi.privacy import identity
-from dpsbi.running import batch_sizes
+from dpsbi.running import Call, batch_sizes
+from dpsbi.simulation import simulate_query
 from dpsbi.simulators import counts
 
 PRIOR = dpsbi.Prior(rate=stats.gamma(3), p=stats.dirichlet([1.0, 2.0]))
@@ -358,3 +362,86 @@ def test_infer_goes_on_where_a_function_cannot_be_replayed():
         )
     line = next(each for each in found.info["history"] if "moves" in each["engine"])
     assert "bit_generator" in line["error"] and not found.exact
+
+
+def test_a_closure_of_many_rows_and_a_query_of_one_line_travel_too(tmp_path):
+    width = 3
+    release = dpsbi.Release([3.0, 4, 5], dpsbi.Query(lambda s: s, 1), dpsbi.Laplace(2.0))
+    prior = dpsbi.Prior(rate=stats.gamma(4))
+    model = dpsbi.Model(prior, lambda theta, rng: rng.poisson(theta, (len(theta), width)))
+
+    def run(executor=None):
+        about = dict(rounds=1, simulations=200, progress=False, executor=executor)
+        return dpsbi.importance(release, model, rng=np.random.default_rng(1), **about)
+
+    here = run()
+    for start in ("fork", "spawn"):
+        with ProcessPoolExecutor(1, mp_context=get_context(start)) as pool:
+            there = run(pool)
+        assert np.array_equal(here.theta, there.theta)
+        assert np.array_equal(here.log_weights, there.log_weights)
+
+
+def test_what_cannot_travel_is_told_with_the_mend():
+    lock = threading.Lock()
+    with ProcessPoolExecutor(1) as pool, pytest.raises(TypeError, match="or take threads"):
+        list(batches.in_order(pool, lambda k: lock.locked(), iter([(1,)])))
+
+
+class Counted(ThreadPoolExecutor):
+    "Threads that count what they were handed."
+
+    tasks = 0
+
+    def submit(self, *work, **options):
+        self.tasks += 1
+        return super().submit(*work, **options)
+
+
+SLOW_RUNS = {
+    "exact_abc": lambda model, **how: dpsbi.exact_abc(
+        RELEASE, model, draws=5000, max_simulations=1000, **how
+    ),
+    "smc_abc": lambda model, **how: dpsbi.smc_abc(
+        RELEASE, model, draws=100, max_simulations=2000, kernel="distance", **how
+    ),
+    "sppe": lambda model, **how: simulate_query(
+        RELEASE.query,
+        model,
+        PRIOR.sample(1000, how["rng"]),
+        how["rng"],
+        Call(how["executor"], False),
+    ),
+    "predictive": lambda model, **how: dpsbi.predictive_check(
+        dpsbi.Posterior(PRIOR.sample(50, how["rng"])), RELEASE, model, **how
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("run", SLOW_RUNS.values(), ids=SLOW_RUNS)
+def test_no_worker_gets_more_than_sixteen_calls_at_once(run):
+    calls = itertools.count()
+
+    def slow(rate, p, rng):
+        next(calls)
+        return thinned(rate, p, rng)
+
+    model = dpsbi.Model.from_function(slow, PRIOR)
+    with Counted(2) as pool:
+        run(model, rng=np.random.default_rng(1), executor=pool)
+    assert next(calls) <= 16 * pool.tasks
+
+
+def test_exact_abc_keeps_to_its_budget():
+    calls = itertools.count()
+
+    def slow(rate, p, rng):
+        next(calls)
+        return thinned(rate, p, rng)
+
+    model = dpsbi.Model.from_function(slow, PRIOR)
+    how = dict(draws=10**6, max_simulations=333, rng=np.random.default_rng(1))
+    with pytest.warns(UserWarning, match="within 333 simulations"), ThreadPoolExecutor(2) as pool:
+        found = dpsbi.exact_abc(RELEASE, model, executor=pool, **how)
+    assert found.info["simulations"] == 333 == next(calls)

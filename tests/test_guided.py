@@ -10,7 +10,8 @@ from scipy import stats
 import dpsbi
 from dpsbi.analyst.exploration import cheapest
 from dpsbi.analyst.guided import guided_values
-from dpsbi.analyst.guides import Guide, found_directions, owners
+from dpsbi.analyst.guides import Guide
+from dpsbi.analyst.own_inputs import found_directions, owners
 from dpsbi.analyst.sites import Profiles
 from dpsbi.checks.testing import agrees
 from dpsbi.inverses import poisson

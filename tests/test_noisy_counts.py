@@ -340,3 +340,11 @@ def test_releases_joined_twice():
     assert as_numbers.s_dp[0] < -3
     found = as_numbers.mechanism.log_prob(as_numbers.s_dp, s)
     assert found == pytest.approx(twice.mechanism.log_prob(twice.s_dp, s))
+
+
+def test_printed_are_the_first_cells_and_how_many_more():
+    found = noisy_counts(plain(np.arange(23.0)))
+    lines = repr(found).split("\n")
+    assert lines[0] == "TrueCounts of 23, exact" and lines[-1] == "… 3 more"
+    assert lines[-2].split()[0] == "c19" and len(lines) == 2 + 20 + 1
+    assert found.summary().equals(found.to_frame()) and len(found.summary()) == 23

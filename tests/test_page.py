@@ -5,13 +5,13 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from unittest.mock import patch
 
 import browser
 import numpy as np
 import pytest
+import turned
 from scipy import stats
 
 import dpsbi.simulation
@@ -194,28 +194,46 @@ def driver(tmp_path):
         yield one
 
 
+FRACTION = 0.8  # of a second, which the quickest move may take: what others compute only adds
+
+
 @pytest.mark.slow
 @in_a_browser
-def test_browser_a_slider_moves_the_figure(lab, driver, tmp_path):
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
+def test_browser_each_slider_moves_posterior_and_curve_at_once(lab, driver, tmp_path):
+    "Query, persons and ε: both halves of the picture change; then they stand without a kernel."
+    folder = Path(os.environ.get("SCREENSHOTS", tmp_path))
+    turned.without_running(driver, lab, "planning/32_page.ipynb")
+    cells = driver.execute_script(browser.CELLS)
+    lines = ["".join(cell["source"]).splitlines() for cell in cells]
+    (where,) = [k for k, each in enumerate(lines) if each[-1:] and "page.show(" in each[-1]]
+    driver.execute_script(browser.SHOW, where)
+    browser.until(lambda: turned.drawn(driver, where), 60, "the picture that the file keeps")
+    assert not turned.handles(driver)  # a page that nobody ran has a picture, and no slider
+    driver.save_screenshot(str(folder / "not_run.png"))
 
     cells = browser.run_all(driver, lab, "planning/32_page.ipynb")
     assert not browser.errors(cells)
-    where = [k for k, c in enumerate(cells) if "".join(c["source"]).startswith("page.show(")][0]
     driver.execute_script(browser.SHOW, where)
-    handles = browser.until(
-        lambda: driver.find_elements(By.CSS_SELECTOR, ".widget-slider .noUi-handle"), 60, "sliders"
-    )
-    assert len(handles) == 3
-    before, folder = browser.picture(driver, where), Path(os.environ.get("SCREENSHOTS", tmp_path))
+    browser.until(lambda: len(turned.handles(driver)) == 3, 60, "three sliders")
     driver.save_screenshot(str(folder / "before.png"))
-    for _ in range(10):
-        handles[-1].send_keys(Keys.ARROW_RIGHT)  # of ε
-    browser.until(lambda: browser.picture(driver, where) != before, 60, "another picture")
-    time.sleep(2)
+    seconds, last = [], turned.drawn(driver, where)
+    for which, key in MOVES:
+        seconds.append(turned.pressed(driver, where, which, key))
+        now = turned.drawn(driver, where)
+        assert all(turned.halves_differ(last, now)), (which, key)
+        last = now
     driver.save_screenshot(str(folder / "after.png"))
-    assert before and not browser.errors(driver.execute_script(browser.CELLS))
+    assert not browser.errors(driver.execute_script(browser.CELLS))
+    print(f"seconds from key to picture: {np.round(seconds, 2)}")
+    assert min(seconds) < FRACTION
+
+    turned.stop_kernel(driver)
+    assert turned.pressed(driver, where, 2, "ArrowLeft", patience=3) is None
+    assert turned.drawn(driver, where) == last  # nobody answers, and the picture stands
+
+
+MOVES = [(2, "ArrowRight"), (2, "PageUp"), (1, "ArrowRight"), (0, "ArrowRight"), (2, "PageDown")]
+MOVES += [(1, "ArrowLeft"), (2, "ArrowLeft"), (0, "ArrowLeft")]  # 0: query, 1: persons, 2: ε
 
 
 RUN_THROUGH = (
@@ -232,12 +250,15 @@ RUN_THROUGH = (
     "tutorials/08_which_epsilon",
     "tutorials/09_cluster",
 )
+NEEDED = {"tutorials/09_cluster": ("dask", "distributed", "loky")}
 
 
 @pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("notebook", RUN_THROUGH)
 def test_browser_a_notebook_runs_from_a_fresh_kernel(lab, driver, notebook):
+    for package in NEEDED.get(notebook, ()):
+        pytest.importorskip(package, reason="pip install .[dask]")
     cells = browser.run_all(driver, lab, f"{notebook}.ipynb")
     assert not browser.errors(cells)
     code = [c for c in cells if c["cell_type"] == "code" and "".join(c["source"]).strip()]

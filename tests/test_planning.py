@@ -16,6 +16,7 @@ from dpsbi import (
     Plan,
     Posterior,
     Prior,
+    Published,
     Query,
     Release,
     plan,
@@ -25,8 +26,9 @@ from dpsbi.checks.testing import agrees
 from dpsbi.planning.candidates import Design, Effort, Pool
 from dpsbi.planning.fresh import beside, completed, obtain
 from dpsbi.planning.inferred import by_infer
-from dpsbi.planning.nearby import Wanted, by_nearby, look_near
+from dpsbi.planning.nearby import Wanted, by_fitted, by_nearby, law_off, look_near
 from dpsbi.planning.networks import by_network, corrected
+from dpsbi.planning.synthetic import synthetic_posterior
 from dpsbi.planning.yields import Questions, spreads, weights_of
 from dpsbi.privacy import identity
 
@@ -258,7 +260,7 @@ def four_counts(mechanism, releases=100):
 def deaf_network(designs, candidate, values, pool, model, delta, rng):
     "A network that says of every release what the prior says."
     return SimpleNamespace(
-        contexts=Contexts.of(Budgets(candidate[1], 0.1, 100.0), values),
+        contexts=Contexts.of(Budgets(Laplace, 0.1, 100.0), values),
         sample=lambda n, context, rng: model.prior.sample(n, rng),
         log_prob=lambda theta, context: model.prior.log_prob(theta),
     )
@@ -273,6 +275,17 @@ def test_four_sharp_counts_have_exact_answers_whatever_the_network_says(monkeypa
     sd, error = four_counts(DiscreteLaplace.calibrate(COUNTS, 10.0))
     agrees(row["sd"], sd, np.hypot(row["sd_error"], error))
     assert row["sd_error"] < 0.1  # the network says 1.2
+
+
+def test_counts_that_are_suppressed_are_shown_to_a_network_as_codes(monkeypatch):
+    monkeypatch.setattr("dpsbi.planning.design.network_for", deaf_network)
+    alone = Query(identity, sensitivity=1, step=1, dim=1)
+    tens = Model(RATE, lambda theta, rng: rng.poisson(10 * theta).astype(float))
+    hidden = Published(DiscreteLaplace(0.2), suppress_below=20)
+    effort = Effort(1000, releases=20, nearby=0, exact=0)
+    with pytest.warns(UserWarning, match="no error is known"):
+        found = quick(tens, {"count": lambda e: (alone, hidden)}, epsilons=(5.0,), effort=effort)
+    assert np.isfinite(found.rough.sd).all() and list(found.rough.engine) == ["network"]
 
 
 @pytest.mark.slow
@@ -329,6 +342,58 @@ def test_simulations_near_the_truths_serve_designs_at_every_epsilon():
         agrees(sd, (1 + 1 / (0.02**2 + scales**2)) ** -0.5, error)
         _, gain, error = found.curve(name, "mean", "information")
         agrees(gain, 0.5 * np.log(1 + 1 / (0.02**2 + scales**2)), error + 0.02)
+
+
+def test_where_no_simulation_agrees_a_fitted_law_answers():
+    more = THIN | dict(effort=Effort(1000, releases=24, nearby=24, further=1000, network="never"))
+    found = quick(SURE, {"mean": (SHARP, Gaussian)}, epsilons=(0.1, 20.0), **more)
+    assert list(found.table.engine) == ["nearby", "fitted"] and found.table.checked[1] >= 8
+    agrees(found.table.sd, [sharp_sd(0.1), sharp_sd(20.0)], found.table.sd_error)
+    assert found.table.sd_error[1] < 0.1 * found.table.sd[1]
+    gain = -np.log(sharp_sd(20.0))
+    agrees(found.table.information[1], gain, found.table.information_error[1] + 0.02)
+
+
+def test_what_a_fitted_law_is_off_by_goes_into_the_error():
+    exact = np.random.default_rng(1).normal(0.2, 0.01, (16, 4))
+    means = np.array([0.1, 0.1, 0.5, 1.0])
+    off = law_off(exact, 2 * exact, means, 1)
+    assert np.allclose(off[:2], 0.05, rtol=0.05)  # half of an sd of 0.1, as it was half of 0.2
+    assert off[2] > 0.2 and off[3] > 0.19  # a probability and information: as they are
+    assert np.allclose(law_off(exact, exact, means, 1)[:2], 0)
+
+
+def test_answers_by_fitted_laws_carry_what_these_are_off_by():
+    pool, effort = a_pool(np.random.default_rng(6), releases=16), Effort(2000, releases=16)
+    designs = tuple(Design("mean", e, QUERY, Laplace(1 / e)) for e in (0.1, 1.0))
+    wanted = Wanted(designs, (0, 0), (pool.seen[0],) * 2, pool, MODEL, Questions(), effort)
+    answers, ess = np.ones((16, 2, 4)), np.tile([100.0, 1.0], (16, 1))
+    (row,) = by_fitted(1, answers, ess, 0.8 * answers, wanted)
+    assert np.isclose(row["sd"], 0.8) and np.isclose(row["sd_error"], 0.2)  # by a quarter of it
+    assert row["engine"] == "fitted" and row["checked"] == 16
+    (row,) = by_fitted(0, answers, ess, 0.8 * answers, wanted)
+    assert row["sd"] == 1.0 and row["sd_error"] == 0.0 and row["engine"] == "nearby"
+    fitted = 0.8 * answers
+    fitted[7:, 0] = np.nan  # seven releases are too few to tell
+    assert by_fitted(1, answers, ess, fitted, wanted) is None
+
+
+@pytest.mark.parametrize("noise", [DiscreteLaplace, Laplace])
+def test_a_fitted_law_has_the_noise_of_its_own(noise):
+    "Noise much wider than the values' own scatter, of which a normal law would know too little."
+    rng, prior = np.random.default_rng(4), Prior(a=stats.norm(0, 100))
+    a = rng.uniform(-40, 40, (3000, 1))
+    s, made = np.round(a + rng.normal(0, 1, (3000, 6))), noise(5.0)
+    z, w = synthetic_posterior(prior.to_unconstrained(a), s, np.zeros(6), made, prior, rng, step=1)
+    grid = np.linspace(-30, 30, 2001)
+    x = np.arange(-60, 61.0)
+    each = stats.norm.pdf(grid[:, None] - x) @ np.exp(made.log_prob(np.zeros(1), x[:, None]))
+    p = each**6 / (each**6).sum()
+    sd = (p @ grid**2) ** 0.5
+    found = (w @ prior.from_unconstrained(z)[:, 0] ** 2) ** 0.5
+    agrees(
+        found, sd, sd / 300**0.5
+    )  # false alarms as stated; with normal noise it is twice as much
 
 
 def test_simulations_near_the_truths_are_few_and_shared():
@@ -439,9 +504,10 @@ def test_a_utility_that_is_nan_is_said_to_be():
     for taken in ("sd", "design", "odds_error"):
         with pytest.raises(ValueError, match="a column"):
             Questions(utilities={taken: lambda p: 1.0})
-    vector = Questions(utilities={"sds": lambda p: np.ones(2)})
-    with pytest.raises(TypeError, match="'sds' must give one number"):
-        quick(MODEL, {"mean": (QUERY, Laplace)}, questions=vector)
+    for wrong in (lambda p: np.ones(2), lambda p: None, lambda p: 1 / 0):
+        asked = Questions(utilities={"sds": wrong})
+        with pytest.raises(TypeError, match="'sds' must give one number"):
+            quick(MODEL, {"mean": (QUERY, Laplace)}, questions=asked)
 
 
 def test_a_utility_has_the_direction_that_its_owner_says(tmp_path):

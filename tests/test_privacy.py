@@ -3,6 +3,7 @@ word.
 """
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -129,3 +130,9 @@ def test_hushed_hushes_and_puts_back():
             np.log(np.array([-1.0]))
         warnings.warn("afterwards")
     assert [str(w.message) for w in caught] == ["afterwards"]
+
+
+def test_a_query_prints_what_is_stated_of_it_and_no_address():
+    query = Query(identity, 1, neighbours="add-remove", step=1)
+    assert repr(query) == "Query(identity, sensitivity=1.0, neighbours='add-remove', step=1.0)"
+    assert repr(Query(partial(np.sum, axis=1), 2)) == "Query(partial, sensitivity=2.0)"

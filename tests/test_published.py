@@ -31,7 +31,8 @@ from dpsbi.mechanisms import (
 )
 from dpsbi.mechanisms.discrete import steps_below, steps_of
 from dpsbi.mechanisms.discrete_gaussian import log_noise_cdf, log_normaliser, squared_steps
-from dpsbi.mechanisms.published import interval_behind, log_interval
+from dpsbi.mechanisms.intervals import log_interval
+from dpsbi.mechanisms.published import interval_behind
 from dpsbi.mechanisms.staircase import Staircase
 from dpsbi.mechanisms.stairs import ContinuousStaircase
 from dpsbi.mechanisms.truncated import TruncatedGeometric
@@ -478,3 +479,15 @@ def test_a_column_with_words_in_it_is_refused_with_its_remedy():
     query = Query(identity, sensitivity=1, dim=3)
     with pytest.raises(ValueError, match=r"'<10'.*to_numeric"):
         Release([12, "<10", 25], query, DiscreteLaplace(1.0))
+
+
+def test_a_release_prints_its_values_its_mechanism_and_its_query():
+    short = Release([1.0, np.nan], Query(identity, 1), Laplace(2.0))
+    lines = repr(short).split("\n")
+    assert lines[0] == "Release of 2 values [ 1. nan]"
+    assert lines[1:] == [
+        "  mechanism: Laplace(scale=2.0)",
+        "  query: Query(identity, sensitivity=1.0)",
+    ]
+    long = repr(Release(np.arange(500.0), short.query, short.mechanism)).split("\n")
+    assert "500 values" in long[0] and "..." in long[0] and len(long[0]) < 100

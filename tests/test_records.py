@@ -14,7 +14,9 @@ import run_slow
 from forked import ROOT, Item, name_of, notebook_files, pooled
 from mutants import MUTANTS, RECORD, files_of
 from mutants import name_of as name_of_mutant
-from slow_items import RESULTS, SLOW, cells_of, due, keep, needed, notebook_key, rows
+from pictures import brought_up, older, pictures, pictures_of, recorded
+from slow_items import RESULTS, SLOW, cells_of, due, keep, needed, rows, slow_tests, statements
+from slow_items import key as key_of
 
 
 def lines(path: Path) -> list[dict]:
@@ -137,10 +139,33 @@ def test_which_slow_cells_a_slow_cell_needs(tmp_path):
 
 def test_what_a_row_holds_for(tmp_path):
     def key(*sources):
-        return notebook_key(cells_of(notebook(tmp_path / "page.ipynb", *sources)))
+        cells = cells_of(notebook(tmp_path / "page.ipynb", *sources))
+        return key_of(cells, cells[-1])
 
-    assert key("a = 1  # one") == key("a  =  1") != key("a = 2")
-    assert key("from dpsbi.weights import ess") != key("from dpsbi.posterior import Posterior")
+    last = "#| slow\nf(a)"
+    assert key("a = 1  # one", last) == key("a  =  1", last) != key("a = 2", last)
+    said = key('def f():\n    "Says."\n    return 1', last)
+    assert said == key("def f():\n    return 1", last) != key("def f():\n    return 2", last)
+    ess = "from dpsbi.weights import ess as f"
+    assert key(ess, last) != key("from dpsbi.posterior import Posterior as f", last)
+    assert key(ess, last) == key(ess + "\nfrom dpsbi import infer", last)  # which is not read
+    assert key(ess, last) == key(ess, "b = 1\nprint(b)", last)
+    changed = ("a = [0]", "a.append(1)", last)  # or read by what is read, whatever comes first
+    assert key(*changed) != key("a = [0]", last) != key("a = [0]", "a[0] = 1", last)
+    late = "def f(a):\n    return g(a)"
+    assert key(late, "g = len", last) != key(late, "g = abs", last)
+
+
+def test_a_slow_test_rests_on_its_fixtures_and_helpers():
+    test = "@pytest.mark.slow\ndef test_one(fixed):\n    assert helper(fixed)"
+    source = "def helper(x):\n    return x > {}\n\ndef fixed():\n    return {}\n\n" + test
+
+    def key(*numbers):
+        parts = statements(source.format(*numbers))
+        return key_of(parts, parts[-1])
+
+    assert key(1, 2) == key(1, 2) and len({key(1, 2), key(1, 3), key(0, 2)}) == 3
+    assert len(slow_tests()) > 10
 
 
 def test_what_is_due():
@@ -226,3 +251,43 @@ def test_notebooks_are_found_as_nbdev_finds_them():
 
     found = {name_of(Path(path)) for path in nbglob(ROOT / "nbs", as_path=True)}
     assert found == set(map(name_of, notebook_files()))
+
+
+# ---- pictures
+MOST_OLDER = 51  # stored pictures that are older than their source; to be lowered, never raised
+
+
+def page(source, drawn="cGljdHVyZQ=="):
+    "A notebook that sets the style of its pictures, and has one."
+    shown = [dict(output_type="display_data", metadata={}, data={"image/png": drawn})]
+    sources = ("figure_style()", []), (source, shown)
+    cells = [
+        dict(id=f"c{k}", cell_type="code", source=source, outputs=outputs)
+        for k, (source, outputs) in enumerate(sources)
+    ]
+    return json.dumps(dict(cells=cells))
+
+
+def row_of(notebook):
+    (cell, picture, code) = next(pictures_of(notebook))
+    return {f"x.ipynb#{cell}": dict(picture=picture, code=code)}
+
+
+def test_a_picture_older_than_its_source_is_seen():
+    first, other = row_of(page("ax.plot(x)")), row_of(page("ax.plot(y)"))
+    assert not older(first, first) and row_of(page("ax.plot( x )  # a line")) == first
+    assert older(other, first) == ["x.ipynb#c1"] == older(other, brought_up(other, first))
+    assert not older(other, brought_up(other, first, ("x.ipynb",)))
+    anew = row_of(page("ax.plot(y)", "YW5ldw=="))
+    assert not older(anew, first) and brought_up(anew, first) == anew
+    plain = row_of(page("ax.plot(x)").replace("figure_style()", "pass"))
+    assert older(first, plain)
+
+
+def test_pictures_are_as_new_as_their_sources():
+    now, kept = pictures(), recorded()
+    late = older(now, kept)
+    assert len(late) <= MOST_OLDER, "run them, then tests/pictures.py:\n" + "\n".join(late)
+    unknown = [what for what, row in now.items() if kept.get(what, row) != row and what not in late]
+    unknown += [what for what in now if what not in kept]
+    assert len(unknown) < 0.15 * len(now), "not on record: run tests/pictures.py"

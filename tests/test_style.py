@@ -75,12 +75,27 @@ def lines_of_code(source):
     return len(set().union(*spans) - said)
 
 
-def cells(notebook):
-    "Lines of code of each code cell of a notebook's text, by its id; of short ones, all lines."
+def sources(notebook):
+    "The code of each code cell of a notebook's text, by its id."
     code = [c for c in json.loads(notebook)["cells"] if c["cell_type"] == "code"]
-    text = {c["id"]: "".join(c["source"]) for c in code}
+    return {c["id"]: "".join(c["source"]) for c in code}
+
+
+@cache
+def code_of(path):
+    "The same of a notebook's file; two tests ask for each."
+    return sources(path.read_text())
+
+
+def sizes_of(text):
+    "Lines of code of each of these cells; of short ones, all lines."
     lines = {i: len(source.splitlines()) for i, source in text.items()}
     return {i: lines_of_code(text[i]) if n > LONG else n for i, n in lines.items()}
+
+
+def cells(notebook):
+    "Lines of code of each code cell of a notebook's text, by its id."
+    return sizes_of(sources(notebook))
 
 
 def test_lines_of_code_are_counted_as_one_would():
@@ -90,7 +105,7 @@ def test_lines_of_code_are_counted_as_one_would():
 
 
 def test_cells_are_short():
-    sizes = {f"{p.name} {i}": n for p in notebook_files() for i, n in cells(p.read_text()).items()}
+    sizes = {f"{p.name} {i}": n for p in notebook_files() for i, n in sizes_of(code_of(p)).items()}
     longest = max(sizes, key=sizes.get)
     assert sizes[longest] <= LONGEST, f"{longest} has {sizes[longest]} lines of code"
     long = sum(n > LONG for n in sizes.values())
@@ -107,10 +122,14 @@ MARKED = "plot loglog semilogx semilogy errorbar step stem".split()
 BY_LETTER = re.compile(r"[bgrcmy]([-.:o^sx*+|,v]*)")
 SMALL = "fontsize labelsize titlesize".split()
 PALETTE = "nbs/06_colours.ipynb"
+WORDS = "|".join([rf"\b{word}=" for word in COLOURED + SMALL] + [rf"\.{call}\(" for call in MARKED])
+DRAWN = re.compile(rf"C\d|tab:|#[0-9a-fA-F]{{3}}|f[\"']C|{WORDS}")  # all else need not be parsed
 
 
 def picked_by_hand(source):
     "What a cell draws with that is not of the palette, or smaller than 8 points."
+    if not DRAWN.search(source):
+        return
     for node in ast.walk(parsed(source)):
         match node:
             case ast.Constant(value=str(word)) if PICKED.fullmatch(word):
@@ -126,6 +145,44 @@ def picked_by_hand(source):
             case ast.Call(func=ast.Attribute(attr=name), args=args) if name in MARKED:
                 words = [a.value for a in args if isinstance(a, ast.Constant)]
                 yield from (w for w in words if isinstance(w, str) and BY_LETTER.fullmatch(w))
+
+
+def glued(source):
+    "Colours that a cell glues to a line's style: Matplotlib takes only one letter there."
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in MARKED:
+            sums = [arg for arg in node.args if isinstance(arg, ast.BinOp | ast.JoinedStr)]
+            names = {n.id for arg in sums for n in ast.walk(arg) if isinstance(n, ast.Name)}
+            yield from (name for name in names if A_COLOUR.fullmatch(name))
+
+
+A_COLOUR = re.compile(r"colou?r|BLUE|ORANGE|GREEN|MAGENTA|SAND|SKY|INK|GREY|PALE")
+
+
+def test_no_colour_is_glued_to_a_style():
+    assert list(glued('ax.plot(x, y, BLUE + "--")')) == ["BLUE"]
+    assert list(glued('ax.loglog(x, f"{color}o-")')) == ["color"]
+    assert not list(glued('ax.plot(x + BLUES, marker + "-", color=BLUE)'))
+    wrong = [f"{page} {name}" for page, name, source in code_cells() if list(glued(source))]
+    assert not wrong, f"color= takes a colour of the palette: {wrong}"
+
+
+WIDEST = 9  # inches of a figure: wider ones are shrunk on the page, and their letters with them
+
+
+def too_wide(source):
+    "The widths, in inches, of a cell's figures that are wider than a page."
+    for node in ast.walk(parsed(source)):
+        match node:
+            case ast.keyword(arg="figsize", value=ast.Tuple(elts=[ast.Constant(value=width), _])):
+                if width > WIDEST:
+                    yield width
+
+
+def test_figures_are_no_wider_than_a_page():
+    assert list(too_wide("plt.subplots(1, 2, figsize=(11, 3))")) == [11]
+    wrong = [f"{page} {name}" for page, name, source in code_cells() if list(too_wide(source))]
+    assert not wrong, f"at most {WIDEST} inches: {wrong}"
 
 
 @pytest.mark.parametrize(
@@ -148,10 +205,8 @@ def test_a_colour_picked_by_hand_is_seen(source, seen):
 def code_cells():
     "(notebook, cell's id, its code without magics) of all notebooks."
     for path in notebook_files():  # none that `make docs` has built
-        for cell in json.loads(path.read_text())["cells"]:
-            if cell["cell_type"] == "code":
-                source = without_magics("".join(cell["source"]))
-                yield path.relative_to(ROOT).as_posix(), cell["id"], source
+        for name, source in code_of(path).items():
+            yield path.relative_to(ROOT).as_posix(), name, without_magics(source)
 
 
 def test_figures_have_the_colours_and_the_letters_of_the_house():
