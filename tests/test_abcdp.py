@@ -507,7 +507,8 @@ def test_any_ledger_pays_what_has_a_loss_that_it_knows(how, way):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = run(ledger, **WAYS[way])
+        far = dict(threshold=10.0)  # all of 300 are below it, whatever the noise
+        found = run(ledger, **far | WAYS[way])
     (entry,) = ledger.history
     assert (entry.cost.epsilon, entry.cost.delta) == (found.info["epsilon"], found.info["delta"])
     assert entry.cost <= entry.granted and entry.granted.epsilon <= 1
