@@ -59,6 +59,12 @@ class Pair:
         for name, value in settings.items():
             object.__setattr__(self, name, value)
 
+# %% ../nbs/09_stepped.ipynb #st-turn
+def _in_turn(extra: dict, states: list):
+    "States of particles; a generator that wants to know is told whose turn it is."
+    rng = extra["rng"]
+    return rng.turns(states) if hasattr(rng, "turns") else states
+
 # %% ../nbs/09_stepped.ipynb #st-two
 @dataclass(frozen=True)
 class TwoFunctions(Pair):
@@ -83,7 +89,7 @@ class TwoFunctions(Pair):
                     found += [function(**given) for _ in range(particles)]
                 else:
                     mine = states[k * particles : (k + 1) * particles]
-                    found += [function(state, **given) for state in mine]
+                    found += [function(state, **given) for state in _in_turn(extra, mine)]
             except Exception as error:
                 when = f" at t = {extra['t']:g}" if states else ""
                 raise RuntimeError(

@@ -22,7 +22,7 @@ ROOMS = {
         weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
-        particles stepped inverses reader laws tape replayed watched rqmc distances.kernels
+        particles stepped inverses reader laws tape replayed watched aimed rqmc distances.kernels
         distances.distance distances.sums distances.features distances.sorted_sums
         distances.bandwidth distances.sensitivity distances.routes distances.rounding
         distances.mmd distances.clipped distances.stated distances.summaries distances""",
@@ -49,7 +49,7 @@ ROOMS = {
         analyst.sites analyst.sparse_lines analyst.lines analyst.starts analyst.clouds
         analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
         analyst.hidden_states analyst.outlook
-        analyst.particle_clouds analyst.particle_filter analyst.paths analyst.estimated
+        analyst.particle_clouds analyst.aims analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.own_inputs
         analyst.guides analyst.exploration
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.nearest

@@ -111,11 +111,14 @@ class Followed:
     log_w: np.ndarray
 
 # %% ../../nbs/analyst/37_particle_clouds.ipynb #pc-follow-clouds
-def follow(model, parts, readings, halvings, theta, particles, rng, genealogy=None) -> Followed:
+def follow(
+    model, parts, readings, halvings, theta, particles, rng, genealogy=None, aim=None
+) -> Followed:
     """Clouds (B) through a whole series, and logs of unbiased estimates of its likelihood.
 
     halvings None: as many as it takes for the forecast's variance to fall to the reading's, judged
-    at the start of each interval. A genealogy is told of all that happens.
+    at the start of each interval. A genealogy is told of all that happens. An aim gives the
+    generator of each step, and its draws their weights.
     """
     state, t, chosen, total = model.start(theta, particles, rng), 0.0, [], np.zeros(len(theta))
     log_w = np.zeros(state.shape[:2])
@@ -127,7 +130,10 @@ def follow(model, parts, readings, halvings, theta, particles, rng, genealogy=No
         ahead, reading = np.zeros_like(log_w), readings[j]
         for stop in stops(t, until, chosen[-1]):
             if stop > t:
-                state = model.step(state, theta, t, stop, rng)
+                draws = rng if aim is None else aim.generator(j, rng, log_w.size)
+                state = model.step(state, theta, t, stop, draws)
+                if aim is not None:
+                    log_w = log_w + draws.log_weights.reshape(log_w.shape)
             if stop < until:
                 seen = outlook(model, state, theta, stop, until, reading)
             else:

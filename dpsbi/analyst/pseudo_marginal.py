@@ -12,12 +12,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from .aims import LOOKED
 from .estimated import LEAST, Run, locate
 from .hidden_states import CHECKED, StateSpace, check_run
 from .importance_squared import weigh, weighted
 from .independence import TRIED, doubted
 from .metropolis import Walk, metropolis, unweighted
-from .particle_filter import FilteredLikelihood
+from .particle_filter import aimed_likelihood
 from .paths import keeping
 from ..mechanisms import Release
 from ..model import Model
@@ -25,6 +26,7 @@ from ..posterior import Posterior
 from ..prior import about_prior, about_proposal
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, warn
+from ..stepped import Stepped
 
 # %% ../../nbs/analyst/38_pseudo_marginal.ipynb #pm-known
 from dpsbi.analyst.estimated import (  # noqa: F401
@@ -67,7 +69,7 @@ def _size(model, particles, limit):
 def _for_checks(model):
     "Simulations that go into checking the model: of its shapes, or of its independence."
     if hasattr(model, "step"):
-        return CHECKED
+        return CHECKED + LOOKED * isinstance(model, Stepped)
     return TRIED if getattr(model, "independent", False) else 0
 
 
@@ -110,6 +112,7 @@ def _about(release, model, rng, method, draws, limit, proposal, particles, walk)
         limit=limit,
         prior=about_prior(model.prior),
         paths=True,
+        aimed=True,
         proposal=about_proposal(proposal),
         particles=particles,
         walk=asdict(walk) if method == "metropolis" else {},
@@ -190,7 +193,7 @@ def pseudo_marginal(
     journal = Journal(call.saved(_about(release, model, rng, method, *options)))
     tally = dict(evaluations=0, failed=0, fixed=particles is not None)
     tally["simulations"] = _for_checks(model)
-    likelihood = FilteredLikelihood(release, model, _size(model, particles, max_simulations))
+    likelihood = aimed_likelihood(release, model, _size(model, particles, max_simulations))
     limit = math.inf if max_simulations is None else max_simulations
     with call.bar(draws, "pseudo-marginal", "draws") as bar:
         run = Run(likelihood, journal, call.executor, bar, tally, limit)
