@@ -33,13 +33,15 @@ class Shown(Trusted):
         """A pandas table, one line for each parameter.
 
         Mean, sd, quantiles, mcse, and what may be believed of it (`trust`). mcse is the Monte Carlo
-        standard error of the mean; an approximation has no such column.
+        standard error of the mean. A result that is not exact has no such column: an approximation
+        is off by more than its draws show, and chains that have not mixed understate their error.
         """
         import pandas
 
         columns = {"mean": self.mean(), "sd": self.std()}
         columns |= dict(zip(("2.5 %", "50 %", "97.5 %"), self.quantile([0.025, 0.5, 0.975])))
-        columns |= {} if self.approximate else {"mcse": self.mcse()}
+        told = not self.approximate and self.exact is not False
+        columns |= {"mcse": self.mcse()} if told else {}
         return pandas.DataFrame(columns | {"trust": self.trust()}, index=list(self.names))
 
     def _kind(self) -> str:

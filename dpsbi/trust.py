@@ -68,7 +68,8 @@ class Trusted(Said):
         """Monte Carlo standard errors (d,) of the means.
 
         Those of the self-normalised estimator, or ArviZ's for Markov chains. NaN for an
-        approximation: it is off by more than the number of its draws could show.
+        approximation: it is off by more than the number of its draws could show. Where `exact` is
+        False, chains may be off by several times as much, and `summary` does not tell it.
 
         Parameters
         ----------

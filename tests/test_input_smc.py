@@ -1,5 +1,6 @@
 """Parameters and random inputs moved together: against quadrature, and other engines."""
 
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
@@ -154,6 +155,31 @@ def test_the_oracle_notices_a_start_that_stays_in_the_target(monkeypatch):
     untempered = lambda self, v, log_eta, rho: (log_eta, self.log_over(v, rho))  # noqa: E731
     monkeypatch.setattr(Start, "bridged", untempered)
     assert (np.abs(off_from(starts()[0])) > 6).any()
+
+
+def two_modes(d=4):
+    "A release whose first value is a square: the posterior has a mode at -3 and one at 3."
+
+    def simulate(theta, rng):
+        s = np.column_stack([theta[:, 0] ** 2, theta[:, 1:]])
+        return s + rng.normal(0, 0.3, s.shape)
+
+    prior = Prior(**{f"t{j}": stats.norm(0, 5) for j in range(d)})
+    release = Release([9.0] + [3.0] * (d - 1), query(d), Gaussian(0.7))
+    width = np.append(0.127, np.full(d - 1, 0.76))
+    start = np.random.default_rng(100).normal(3, width, (500, d))
+    return release, Model(prior, simulate), Posterior(start, None, prior.names)
+
+
+@pytest.mark.parametrize("looks", (True, False))
+def test_a_start_that_lacks_a_mode_is_not_called_exact(looks, monkeypatch):
+    if not looks:  # as it was without: all populations agree on half of the posterior
+        monkeypatch.setattr(sys.modules["dpsbi.analyst.input_smc"], "unconfirmed", lambda *_: "")
+    release, model, start = two_modes()
+    found = run(release, model, seed=0, draws=500, start=start, limit=60_000)
+    assert (found.theta[:, 0] > 0).all()
+    assert found.exact is not looks
+    assert ("where no draw from the start is" in found.info["reason"]) is looks
 
 
 def test_the_simulator_counts_no_more_than_was_allowed():

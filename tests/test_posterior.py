@@ -371,3 +371,10 @@ def test_parameters_by_name():
     found = draws.derive(ratio=lambda b, a: b - a, whole=lambda theta: theta.sum(axis=1))
     assert found["ratio"].tolist() == [1, 1, 1] and found["whole"].tolist() == [1, 5, 9]
     assert np.array_equal(found.weights, draws.weights)
+
+
+def test_no_error_is_told_beside_a_result_that_is_not_exact():
+    theta = np.random.default_rng(1).normal(size=(400, 1))
+    for exact, told in ((True, True), (None, True), (False, False)):
+        info = {"chains": 4} | ({} if exact is None else {"exact": exact})
+        assert ("mcse" in Posterior(theta, None, ("a",), info).summary()) is told

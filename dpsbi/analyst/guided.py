@@ -60,9 +60,9 @@ def _drawn(run, found: Explored, draws, rng) -> Rounds:
     return rounds
 
 # %% ../../nbs/analyst/38_guided.ipynb #56696192
-def _searched(run, rng) -> tuple[GuidedRun, Explored, dict]:
+def _searched(run, rng, draws) -> tuple[GuidedRun, Explored, dict]:
     "The run with what a test of independence will need set apart, what a pilot found, and of it."
-    found = explored(run, rng)
+    found = explored(run, rng, draws)
     if run.tally["failed"] or run.left < 4 * TRIED:
         found = replace(found, particles=1)
     known = int((found.guide.direction != 0).any(axis=1).sum())
@@ -135,7 +135,7 @@ def guided_values(
     by_row = runs_by_row(model, release.query, probe, released_width(release))
     with call.bar(limit, "guided values", "simulations") as bar:
         run = GuidedRun(release, model, by_row, limit, call.executor, journal, bar, tally)
-        run, found, info = _searched(run, pilot)
+        run, found, info = _searched(run, pilot, draws)
         rounds = _drawn(run, found, draws, draw)
     info["doubt"] = _doubt(run, rounds, found.particles, test)
     return _concluded(run, rounds, info, draws)

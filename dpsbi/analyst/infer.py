@@ -173,7 +173,7 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         replace(task, limit=task.limit - 2 * PROBED),
         hasattr(task.release.mechanism, "log_prob"),
     )
-    found, reason, enough = None, "", False
+    found, reason, enough, look = None, "", False, None
     sought = has_density and task.release.s_dp.size > 2  # one value or two are easy as they are
     summed = summed_out(task, _aside(rng)) if sought else None
     if summed is not None:
@@ -183,11 +183,11 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         found, reason = _weighed(task, weigh)
         enough = (found.info["fresh"] or found.info["thrifty"]) and _useful(found)
     if reason and summed is None and task.left >= FEWEST_MOVED:
-        moved, why = _moved(task, rng.spawn(1)[0])
+        moved, why, look = _moved(task, rng.spawn(1)[0])
         better = moved is not None and moved.ess >= USEFUL and not (enough and why)
         found, reason, enough = (moved, why, True) if better else (found, reason, enough)
     if not enough and task.neural is not None and task.left >= 100:
-        found, reason = _networked(task, has_density, fit, weigh_again, rng)
+        found, reason = _networked(task, has_density, look, fit, weigh_again, rng)
     return found, probed(task, found, probe) or reason
 
 # %% ../../nbs/analyst/49_infer.ipynb #6d7067af
@@ -288,14 +288,17 @@ def _too_few(found: Posterior) -> bool:
 MOVES, FROM_NETWORK = "moves of random inputs", "moves from a neural posterior"
 
 
-def _moved(task: Task, rng) -> tuple[Posterior | None, str]:
-    "Draws by moves of the random inputs, and why they are not exact; None where there are none."
+def _moved(task: Task, rng) -> tuple[Posterior | None, str, Posterior | None]:
+    """Draws by moves of the random inputs, and why they are not exact; None where there are none.
+
+    And what the moves found, be it draws or not.
+    """
     limit = max(task.left - min(task.left // 2, KEPT), FEWEST_MOVED)
     about = dict(max_simulations=limit, checkpoint=task.file("inputs"))
     return _moves(task, MOVES, rng, patient=task.neural is None, **about)
 
 
-def _moves(task: Task, name: str, rng, **options) -> tuple[Posterior | None, str]:
+def _moves(task: Task, name: str, rng, **options) -> tuple:
     "The same, by an attempt of that name; impatient, where others could use what it leaves."
     options |= dict(draws=math.ceil(1.3 * task.target), **task.running)
     try:
@@ -304,10 +307,10 @@ def _moves(task: Task, name: str, rng, **options) -> tuple[Posterior | None, str
         nothing = dict(ess=0.0, pareto_k=math.inf, failed=0, error=str(error))
         begun = min(options["max_simulations"], MOST_BEGUN)
         task.history.append(dict(engine=name, simulations=begun) | nothing)
-        return None, ""
+        return None, "", None
     task.note(name, found, found.info["simulations"], reason=found.info["reason"])
     agreed = "disagree" not in found.info["reason"] and not found.info.get("unfinished")
-    return (found, found.info["reason"] or doubts(found)) if agreed else (None, "")
+    return (found, found.info["reason"] or doubts(found), found) if agreed else (None, "", found)
 
 # %% ../../nbs/analyst/49_infer.ipynb #inf-corrected
 LEAST_CORRECTED = 20_000  # simulations, below which no correction is begun
@@ -319,8 +322,11 @@ def _can_be_corrected(task: Task, before: int = 0) -> bool:
     return movable and task.left - before >= LEAST_CORRECTED
 
 
-def _networked(task: Task, has_density: bool, fit, weigh, rng) -> tuple[Posterior, str]:
-    "The neural posterior, refined, or corrected by moves that begin at it; why it is not exact."
+def _networked(task: Task, has_density: bool, look, fit, weigh, rng) -> tuple[Posterior, str]:
+    """The neural posterior, refined, or corrected by moves that begin at it; why it is not exact.
+
+    A correction is held against a look: what moves from the prior had found.
+    """
     network = _neural(task, fit)
     task.note("neural posterior", network, network.info["simulations"])
     if not has_density:
@@ -329,7 +335,8 @@ def _networked(task: Task, has_density: bool, fit, weigh, rng) -> tuple[Posterio
     if not _can_be_corrected(task):
         return found, reason
     about = dict(start=found, max_simulations=task.left, checkpoint=task.file("corrected"))
-    moved, why = _moves(task, FROM_NETWORK, rng.spawn(1)[0], **about)
+    about |= dict(look=look)
+    moved, why, _ = _moves(task, FROM_NETWORK, rng.spawn(1)[0], **about)
     kept = (
         why and reason != APPROXIMATE
     )  # weights of which nothing is wrong but that they are alone
