@@ -623,6 +623,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                 'dpsbi/analyst/exact_abc.py')},
             'dpsbi.analyst.exploration': { 'dpsbi.analyst.exploration.Explored': ( 'analyst/exploration.html#explored',
                                                                                    'dpsbi/analyst/exploration.py'),
+                                           'dpsbi.analyst.exploration.Explored.taught': ( 'analyst/exploration.html#explored.taught',
+                                                                                          'dpsbi/analyst/exploration.py'),
                                            'dpsbi.analyst.exploration.GuidedRun': ( 'analyst/exploration.html#guidedrun',
                                                                                     'dpsbi/analyst/exploration.py'),
                                            'dpsbi.analyst.exploration.GuidedRun._simulated': ( 'analyst/exploration.html#guidedrun._simulated',

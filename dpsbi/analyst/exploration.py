@@ -229,12 +229,26 @@ class Explored:
         Simulations at each parameter, the cheapest.
     cost : float
         Simulations for a draw, as foreseen.
+    profiles : Profiles
+        Of the released values.
+    lessons : tuple of arrays
+        Coordinates (n, d), inputs (n, K), values (n, r) and weights (n,) that the guide follows.
     """
 
     guide: Guide
     proposal: Any
     particles: int
     cost: float
+    profiles: Profiles
+    lessons: tuple
+
+    def taught(self, z: np.ndarray, u: np.ndarray, s: np.ndarray) -> "Explored":
+        "With a guide that also follows simulations (n,) which it drew itself."
+        fine = np.isfinite(s).all(axis=1)
+        more = z[fine], u[fine], s[fine], np.ones(fine.sum())
+        lessons = tuple(np.concatenate(pair) for pair in zip(self.lessons, more))
+        guide = Guide.fit(self.profiles, found_directions(*lessons), *lessons)
+        return replace(self, guide=guide, lessons=lessons)
 
 # %% ../../nbs/analyst/38_exploration.ipynb #5c273efb
 def _round(run, pool, guide, proposal, n, rngs) -> tuple[_Pool, np.ndarray]:
@@ -279,4 +293,6 @@ def explored(run: GuidedRun, rng: np.random.Generator, draws: float = math.inf) 
     if not (pool.rounds.log_weights > -np.inf).any():
         raise no_weight(run.release, run.tally["made"])
     proposal = _imagined(run, pool, guide, weights, rng.spawn(1)[0])
-    return Explored(guide, proposal, particles, cost)
+    kept = weights > 0
+    lessons = pool.rounds.z[kept], pool.u[kept], pool.s[kept], weights[kept] / weights.max()
+    return Explored(guide, proposal, particles, cost, profiles, lessons)
