@@ -49,7 +49,7 @@ def _targets(parts: Parts) -> tuple:
     times = range(parts.count)
     return tuple(Target.of(log_density(j), float(parts.s_dp[j])) for j in times)
 
-
+# %% ../../nbs/analyst/37_aims.ipynb #am-place
 def _shown(notes: dict, values: np.ndarray) -> bool:
     "Whether the draws of one place, by particle, are the values (n,)."
     drawn = np.concatenate([np.ravel(notes[k]) for k in sorted(notes)])
@@ -70,7 +70,7 @@ def _place(model: Stepped, rng) -> Place | None:
             return None
     return next(iter(places)) if len(places) == 1 else None
 
-
+# %% ../../nbs/analyst/37_aims.ipynb #am-of
 def aim_of(model: Any, parts: Parts) -> Aim | None:
     """Where to aim, and at what; None where the values are no counts that a step draws.
 

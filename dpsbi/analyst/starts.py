@@ -128,7 +128,7 @@ def unconfirmed(v: np.ndarray, look: np.ndarray, weights: np.ndarray, worth: flo
         and how many draws it is worth.
     """
     if not worth >= CONFIRMS:
-        return f"a look from the prior is worth {worth:.0f} draws, too few to confirm the start"
+        return f"a look from the prior finds too few draws to confirm the start: {worth:.0f}"
     v = v[np.linspace(0, len(v) - 1, min(len(v), 2 * PLACES)).astype(int)]
     scale = np.linalg.cholesky(np.cov(v.T).reshape(v.shape[1], -1) + 1e-12 * np.eye(v.shape[1]))
     v, look = (np.linalg.solve(scale, each.T).T for each in (v, look))
