@@ -97,16 +97,6 @@ class Documented:
                     told = ", ".join((self.names or ())[:6])
                     raise ValueError(f'{word}: {unknown[0]!r} is not among "names" ({told})')
 
-    @property
-    def known(self) -> dict[str, Any]:
-        "What `noisy_counts` is told besides the release: names, totals and bounds."
-        sums = {word: dict(getattr(self, word)) for word in SUMS}
-        for label, table in self.tables.items():
-            for word in SUMS:
-                of_table = getattr(table, word).items()
-                sums[word] |= {_labelled(label, cells): total for cells, total in of_table}
-        return dict(names=self.names, **sums)
-
 # %% ../../nbs/mechanisms/15_codebook.ipynb #cb-tables-names
 def _labelled(label, names) -> tuple[str, ...]:
     return tuple(f"{label}: {name}" for name in names)
@@ -134,6 +124,16 @@ def _side_by_side(tables, fn) -> list[Release]:
 # %% ../../nbs/mechanisms/15_codebook.ipynb #cb-tables-class
 class Together(Documented):
     "Codebooks of several tables as one."
+
+    @property
+    def known(self) -> dict[str, Any]:
+        "What `noisy_counts` is told besides the release: names, totals and bounds."
+        sums = {word: dict(getattr(self, word)) for word in SUMS}
+        for label, table in self.tables.items():
+            for word in SUMS:
+                of_table = getattr(table, word).items()
+                sums[word] |= {_labelled(label, cells): total for cells, total in of_table}
+        return dict(names=self.names, **sums)
 
     @classmethod
     def of_tables(
