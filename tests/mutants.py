@@ -1304,14 +1304,14 @@ MUTANTS += [
         "test_planning.py",
     ),
     Mutant(
-        "analyst.budgets",
+        "analyst.contexts",
         "np.hypot(self.spread, noise)",
         "self.spread",
         "a network sees the widest noise on another scale",
         "test_planning.py",
     ),
     Mutant(
-        "analyst.budgets",
+        "analyst.contexts",
         "self.show(release.s_dp, self.noise(release.mechanism), np.log(epsilon))",
         "self.show(release.s_dp, self.noise(release.mechanism), np.log(self.high))",
         "a network is asked at another ε than the release's",

@@ -57,7 +57,7 @@ ROOMS = {
         analyst.curves analyst.layers analyst.gradients analyst.scaling
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
-        analyst.budgets analyst.estimator analyst.rounds analyst.sppe analyst.tilt
+        analyst.budgets analyst.contexts analyst.estimator analyst.rounds analyst.sppe analyst.tilt
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.unreached analyst.attempts

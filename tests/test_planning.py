@@ -21,7 +21,7 @@ from dpsbi import (
     Release,
     plan,
 )
-from dpsbi.analyst.budgets import Contexts
+from dpsbi.analyst.contexts import Contexts
 from dpsbi.checks.testing import agrees
 from dpsbi.planning.candidates import Design, Effort, Pool
 from dpsbi.planning.fresh import beside, completed, obtain
