@@ -114,9 +114,9 @@ HEAVY = {
     "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
 AT_THE_TOP = {"torch", "nflows"}  # which their rooms cannot do without
-COMPILED = {
-    "analyst.curves",  # imported by rooms of torch alone
-    "analyst.count_cycles",  # imported for `noisy_table` alone, when it is first asked for
+COMPILED = {  # and which rooms alone import them, so that nobody else waits
+    "analyst.curves": HEAVY["torch"],
+    "analyst.count_cycles": {"analyst.noisy_tables"},
 }
 LAZY = {"torch", "nflows", "opendp", "matplotlib", "arviz", "pandas", "sklearn", "numba"}
 LAZY |= {"sbi", "pyabc"}
@@ -201,8 +201,9 @@ def test_heavy_packages_stay_in_their_rooms(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_what_is_compiled_beside_torch_is_imported_by_rooms_of_torch_alone(path):
-    assert name_of(path) in HEAVY["torch"] or not rooms_used(path, False) & BESIDE_TORCH
+def test_what_is_compiled_is_imported_where_it_is_needed_alone(path):
+    for compiled in rooms_used(path, False) & set(COMPILED):
+        assert name_of(path) in COMPILED[compiled]
 
 
 def test_every_room_is_on_a_floor():
