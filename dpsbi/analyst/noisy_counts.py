@@ -263,7 +263,7 @@ def noisy_counts(
     totals : mapping, optional
         Known exactly: a tuple of names -> their sum; "all" -> the sum of all. They may be nested,
         and they may cross as rows and columns do, in a table with two rows (or two columns): the
-        totals of all pairs, and of one row or both. Larger tables of crossing totals are refused.
+        totals of all pairs, and of one row or both. For larger tables see `noisy_table`.
     at_most : mapping, optional
         Likewise, what a sum does not exceed.
     least, most : int
