@@ -28,7 +28,7 @@ from dpsbi.planning.fresh import beside, completed, obtain
 from dpsbi.planning.inferred import by_infer
 from dpsbi.planning.nearby import Wanted, by_fitted, by_nearby, law_off, look_near
 from dpsbi.planning.networks import by_network, corrected
-from dpsbi.planning.synthetic import synthetic_posterior
+from dpsbi.planning.synthetic import synthetic_posteriors
 from dpsbi.planning.yields import Questions, spreads, weights_of
 from dpsbi.privacy import identity
 
@@ -384,7 +384,8 @@ def test_a_fitted_law_has_the_noise_of_its_own(noise):
     rng, prior = np.random.default_rng(4), Prior(a=stats.norm(0, 100))
     a = rng.uniform(-40, 40, (3000, 1))
     s, made = np.round(a + rng.normal(0, 1, (3000, 6))), noise(5.0)
-    z, w = synthetic_posterior(prior.to_unconstrained(a), s, np.zeros(6), made, prior, rng, step=1)
+    seen = [(np.zeros(6), made)]
+    ((z, w),) = synthetic_posteriors(prior.to_unconstrained(a), s, seen, prior, rng, step=1)
     grid = np.linspace(-30, 30, 2001)
     x = np.arange(-60, 61.0)
     each = stats.norm.pdf(grid[:, None] - x) @ np.exp(made.log_prob(np.zeros(1), x[:, None]))

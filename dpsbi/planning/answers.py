@@ -109,12 +109,13 @@ def by_weights(
     names = asked.columns(pool.theta[:2], model.prior.names).names
     more: dict[str, Any] = dict(engine="weights", ess=0.0, checked=0)
     unknown = np.full((2, 3 * len(names) + 1 + len(asked.utilities)), np.nan)
-    given = design.mechanism, s_dp, values, pool.own, pool.before
+    w = _weights(design, pool, values, s_dp, slice(None, FIRST if least else None))
     if least:
-        more["ess"] = float(np.median(worth(_weights(*given, FIRST))))
+        more["ess"] = float(np.median(worth(w)))
         if more["ess"] < least:  # half of the releases have less, so nineteen in twenty do not
             return rows_of(design, asked, names, unknown, len(s_dp), more)
-    w = _weights(*given)
+        others = _weights(design, pool, values, s_dp, slice(FIRST, None))
+        w = np.concatenate([w, others])
     z = model.prior.to_unconstrained(pool.theta)
     log_p = log_prior(model.prior, z)
 
@@ -134,7 +135,7 @@ def by_weights(
     return rows_of(design, asked, names, unknown, len(s_dp), more)
 
 
-def _weights(mechanism, s_dp, values, own, before, count=None) -> np.ndarray:
-    "Weights (R, N) of the first releases; all, where no count is given."
-    own = own if own is None else own[:count]
-    return weights_of(mechanism, s_dp[:count], values, own, before)
+def _weights(design: Design, pool: Pool, values, s_dp, which: slice) -> np.ndarray:
+    "Weights (R, N) of some of the releases."
+    own = None if pool.own is None else pool.own[which]
+    return weights_of(design.mechanism, s_dp[which], values, own, pool.before)
