@@ -6,7 +6,7 @@
 __all__ = ['FIRST', 'excluded', 'side_by_side', 'told_of', 'chance_error', 'rows_of', 'weighted', 'by_weights']
 
 # %% ../../nbs/planning/04_answers.ipynb #an-import
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,22 @@ def side_by_side(sd: np.ndarray, ends: np.ndarray, told: np.ndarray, whole: list
 
 def told_of(posteriors: list[Posterior], asked: Questions) -> list[np.ndarray]:
     "What each utility (R,) says of R posteriors; NaN for what is not finite."
-    said = [np.array([*map(utility, posteriors)], float) for utility in asked.utilities.values()]
+    said = [
+        np.array([_number(name, utility, each) for each in posteriors], float)
+        for name, utility in asked.utilities.items()
+    ]
     return [np.where(np.isfinite(each), each, np.nan) for each in said]
+
+
+def _number(name: str, utility: Callable, posterior: Posterior) -> float:
+    "What a utility says of a posterior; a RuntimeError that names the utility where it fails."
+    try:
+        return float(utility(posterior))
+    except Exception as error:  # whatever a function of the user's may raise
+        raise RuntimeError(
+            f"the utility {name!r} fails on a posterior of this plan, {posterior!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def chance_error(share: np.ndarray, count: int) -> np.ndarray:
