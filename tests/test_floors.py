@@ -18,7 +18,8 @@ ROOMS = {
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
         mechanisms.independent mechanisms.joint mechanisms.cells mechanisms.parts
         mechanisms.agency_entries mechanisms.agency_stairs mechanisms.agency_words
-        mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
+        mechanisms.agency_tables mechanisms.agency_written mechanisms.codebook mechanisms
+        laplace_difference
         weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
