@@ -132,7 +132,7 @@ def _about(query):
 
 def sums_of(entries: list, word: str) -> dict[tuple[str, ...], int]:
     "Totals by tuples of names."
-    found = {}
+    found: dict[tuple[str, ...], int] = {}
     for entry in entries:
         only_known(entry, ("cells", "total"), word)
         needed(entry, {"cells": "names whose sum it is", "total": "the sum"}, word)
