@@ -358,6 +358,28 @@ def test_a_model_simulates_the_values_of_all_tables(tmp_path):
         Codebook.load(path, fn=lambda x: x)
 
 
+def test_what_two_places_say_of_one_sum_must_agree(tmp_path):
+    "A table's own total, and the same cells beside the tables, in any order."
+    same = [{"cells": ["one: b", "one: a"], "total": 40}]
+    book = Codebook.load(two_tables(tmp_path, totals=same))
+    assert set(book.known["totals"].values()) == {40}
+    other = [{"cells": ["one: b", "one: a"], "total": 41}]
+    with pytest.raises(ValueError, match="41 beside the tables, and 40 in its own"):
+        Codebook.load(two_tables(tmp_path, totals=other))
+
+
+def test_names_of_all_tables_differ(tmp_path):
+    path = two_tables(tmp_path)
+    state = json.loads(path.read_text())
+    second = state["tables"]["two"]
+    tables = {"a: b": second | {"names": ["c", "d"]}, "a": second | {"names": ["b: c", "d"]}}
+    path.write_text(json.dumps(state | {"tables": tables}))
+    with pytest.raises(ValueError, match="as many different names"):
+        Codebook.load(path)
+    with pytest.raises(ValueError, match="as many different names"):
+        Codebook(Codebook.load(two_tables(tmp_path)).release, "an office", names=("a",))
+
+
 def test_tables_that_do_not_belong_together(tmp_path):
     path = two_tables(tmp_path)
     state = json.loads(path.read_text())

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsbi import DiscreteLaplace, Independent, Query, Release, noisy_table
+from dpsbi import (
+    DiscreteLaplace,
+    Independent,
+    Published,
+    Query,
+    Release,
+    noisy_counts,
+    noisy_table,
+    noisy_tree,
+)
 from dpsbi.analyst import noisy_tables
 from dpsbi.analyst.count_cycles import KnownSum, Turns, first_flow, known_law, network, two_trees
 from dpsbi.analyst.count_laws import CountLaw
@@ -118,6 +127,34 @@ def test_a_killed_run_goes_on_to_the_same_draws(tmp_path, monkeypatch):
         two_by_two([7, 4, 3, 8], {("a", "b"): 11}, draws=128, checkpoint=file)
 
 
+def test_a_checkpoint_remembers_the_prior(tmp_path):
+    "Two priors of one kind, which differ in their weights alone."
+    weights = np.arange(1.0, 31.0)
+    one = stats.rv_discrete(values=(np.arange(30), np.full(30, 1 / 30)))
+    other = stats.rv_discrete(values=(np.arange(30), weights / weights.sum()))
+    run = dict(totals=None, draws=128, checkpoint=tmp_path / "run")
+    found = two_by_two([7, 4, 3, 8], prior=one, **run)
+    assert np.array_equal(two_by_two([7, 4, 3, 8], prior=one(), **run).theta, found.theta)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        two_by_two([7, 4, 3, 8], prior=other(), **run)
+
+
+def test_a_prior_of_ones_own_needs_logpmf_alone():
+    class Own:
+        def logpmf(self, k):
+            return stats.poisson(5).logpmf(k)
+
+    own, frozen = (two_by_two([7, 4, 3, 8], CROSSED, prior=p) for p in (Own(), stats.poisson(5)))
+    assert np.array_equal(own.theta, frozen.theta)
+
+
+def test_a_bound_beyond_all_counts_bounds_nothing():
+    far = two_by_two([7, 4, 3, 8], None, at_most={("a", "b"): 10**30}, draws=128)
+    assert np.array_equal(
+        far.theta, two_by_two([7, 4, 3, 8], None, at_most={("a", "b"): 10**6}, draws=128).theta
+    )
+
+
 def test_a_table_that_totals_determine_and_one_without_any():
     fixed = two_by_two([7, 4, 3, 8], CROSSED | {("a",): 5, ("d",): 6}, draws=128)
     assert (fixed.theta == [5, 7, 4, 6]).all()
@@ -174,6 +211,27 @@ def test_sets_that_cross_are_in_different_trees():
     assert len(set(colours[:2])) == len(set(colours[3:])) == 1 and colours[0] != colours[3]
 
 
+@pytest.mark.parametrize("cells", [["a", "a"], []])
+def test_a_sum_names_each_of_its_cells_once(cells):
+    release = Release([7, 4, 3, 8, 11], Query(identity, 1, step=1, dim=5), DiscreteLaplace(2.0))
+    names, rng = (*"abcd", "row"), np.random.default_rng(1)
+    for given in (dict(rng=rng), {}):
+        method = noisy_table if given else noisy_tree
+        with pytest.raises(ValueError, match="'row' must be of cells, each named once"):
+            method(release, names=names, sums={"row": cells}, **given)
+    with pytest.raises(ValueError, match="each named once"):
+        noisy_counts(release, names=names, totals={tuple(cells): 11})
+
+
+def test_a_value_that_was_never_published_is_refused():
+    noise = Published(DiscreteLaplace(2.0), round_to=5, suppress_below=10)
+    release = Release([15, 12, np.nan, 20], Query(identity, 1, step=1, dim=4), noise)
+    for method in (noisy_table, noisy_tree):
+        given = dict(rng=np.random.default_rng(1)) if method is noisy_table else dict(sums={})
+        with pytest.raises(ValueError, match="value 2 .b. is 12, which could not"):
+            method(release, names="abcd", **given)
+
+
 @pytest.mark.parametrize(
     "entries, says",
     [
@@ -182,6 +240,8 @@ def test_sets_that_cross_are_in_different_trees():
         (dict(totals=CROSSED | {("a", "b", "c"): 3}), "no count is possible"),
         (dict(totals={("a", "z"): 9}), "no cell 'z'"),
         (dict(totals={("a", "b"): 1.5}), "whole number"),
+        (dict(totals={("a", "a"): 9}), "each named once"),
+        (dict(totals={(): 0}), "each named once"),
         (dict(totals=None, at_most={("a", "b"): -3}), "at least 0"),
         (dict(totals=None, prior=Pooled((1.0, 9.0))), "noisy_tree"),
         (dict(totals=None, prior=stats.randint(0, 30).logpmf), "law on whole numbers"),

@@ -6,6 +6,7 @@
 __all__ = ['CHAINS', 'GROUP', 'ROUNDS', 'noisy_table']
 
 # %% ../../nbs/analyst/51_noisy_tables.ipynb #nt-imp
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,10 +42,10 @@ def _network(release, names, sums, prior, known, within) -> tuple[tuple, Arcs]:
     totals, at_most = (known_totals(cells, places, each) for each in known)
     told += [KnownSum(frozenset(group), total, total) for group, total in totals]
     for group, bound in at_most:
-        lowest = sum(own[j].first for j in set(group))
+        lowest, highest = (sum(own[j].values[end] for j in group) for end in (0, -1))
         if lowest > bound:
             raise ValueError(CONTRADICTION)
-        told.append(KnownSum(frozenset(group), lowest, bound))
+        told.append(KnownSum(frozenset(group), int(lowest), int(min(bound, highest))))
     return cells, network(own, told)
 
 # %% ../../nbs/analyst/51_noisy_tables.ipynb #nt-rounds
@@ -130,7 +131,8 @@ def noisy_table(
     at_most : mapping, optional
         Likewise, what a sum does not exceed.
     prior : optional
-        None: flat. A frozen scipy.stats law on whole numbers, or one for each cell.
+        None: flat. A law on whole numbers with `logpmf`, as scipy.stats has them, or one for each
+        cell.
     within : (int, int)
         The range of each cell.
     draws : int
@@ -156,8 +158,7 @@ def noisy_table(
     kept = max(math.ceil(whole_number("draws", draws, 1) / CHAINS), 4)
     known = (totals, at_most)
     cells, arcs = _network(release, names, sums, prior, known, within)
-    about = dict(names=names, sums=sums, kept=kept, within=list(within))
-    about |= dict(known=[_plain(each) for each in known], prior=_said(prior))
+    about = dict(names=names, sums=sums, kept=kept, network=_digest(arcs))
     saved = call.saved(about_run("noisy_table", rng, release, **about))
     tables, sweeps = _in_rounds(arcs, len(cells), kept, call, saved, rng)
     theta = tables.astype(float)
@@ -167,13 +168,10 @@ def noisy_table(
     return replace(found, values=theta.reshape(-1, len(cells)), info=info)
 
 # %% ../../nbs/analyst/51_noisy_tables.ipynb #nt-about
-def _plain(known) -> list:
-    "Totals for a fingerprint."
-    return sorted([str(group), int(total)] for group, total in (known or {}).items())
-
-
-def _said(prior) -> list:
-    "A prior, or several, for a fingerprint."
-    each = prior if isinstance(prior, (list, tuple)) else [prior]
-    told = [None if one is None else (one.dist.name, one.args, one.kwds) for one in each]
-    return [str(one) for one in told]
+def _digest(arcs: Arcs) -> str:
+    "All that is known of cells and sums, prior and totals included, as a checkpoint remembers it."
+    told = hashlib.sha256(np.stack([arcs.tail, arcs.head]).tobytes())
+    for each in arcs.known:
+        told.update(f"{each.first} {each.last} ".encode())
+        told.update(b"" if each.log_w is None else each.log_w.tobytes())
+    return told.hexdigest()

@@ -14,8 +14,9 @@ import numpy as np
 from .count_laws import CountLaw
 from .count_trees import Node, Tree, Weights, grown  # noqa: F401
 from .noisy_counts import TrueCounts
-from .one_count import CONTRADICTION, Pooled, likelihoods, with_prior
+from .one_count import CONTRADICTION, Pooled, check_once, likelihoods, with_prior
 from ..mechanisms import Release, observed
+from ..mechanisms.joint import check_possible
 from ..privacy import whole_number
 
 # %% ../../nbs/analyst/51_noisy_trees.ipynb #tr-help
@@ -74,6 +75,7 @@ def known_totals(
             own = places[group]
         else:
             own = [_place(cells, c) for c in ((group,) if isinstance(group, str) else group)]
+        check_once(f"the total {total}", own)
         found.append((own, whole_number("a total", total, 0, most=None)))
     return found
 
@@ -108,14 +110,15 @@ def check_tree(
         raise ValueError(
             f"{release.s_dp.size} released values need as many different names, not {names}"
         )
-    for group in sums.values():
-        for cell in group:
-            _place(tuple(name for name in names if name not in sums), cell)
+    cells = tuple(name for name in names if name not in sums)
+    for name, group in sums.items():
+        check_once(f"the sum {name!r}", [_place(cells, cell) for cell in group])
     unknown = [name for name in sums if name not in names]
     if unknown:
         raise ValueError(f"the sum {unknown[0]!r} is none of the released values: {names}")
     whole_number("least", within[0], -(2**40), most=None)
     whole_number("most", within[1], within[0], most=None)
+    check_possible(release, names)
 
 # %% ../../nbs/analyst/51_noisy_trees.ipynb #tr-cases-p2
 def _cases(flat, root, prior, within) -> tuple[list[Tree], np.ndarray]:

@@ -52,6 +52,9 @@ class Documented:
     def __post_init__(self):
         if not str(self.source).strip():
             raise ValueError('"source" is empty: say who published it, and where')
+        size, names = self.release.s_dp.size, self.names
+        if names is not None and not size == len(names) == len(set(names)):
+            raise ValueError(f"{size} values need as many different names, not {names}")
         for word in SUMS:
             for cells in getattr(self, word):
                 unknown = [name for name in cells if name not in (self.names or ())]
@@ -87,14 +90,30 @@ def _side_by_side(tables, fn) -> list[Release]:
 class Together(Documented):
     "Codebooks of several tables as one."
 
+    def __post_init__(self):
+        super().__post_init__()
+        for word in SUMS:
+            own = {frozenset(cells): total for cells, total in getattr(self, word).items()}
+            for cells, total in self._in_tables(word).items():
+                here = own.get(frozenset(cells), total)
+                if here != total:
+                    raise ValueError(
+                        f"{word}: {list(cells)} is {here} beside the tables, and {total} in its "
+                        "own; which of the two holds?"
+                    )
+
+    def _in_tables(self, word) -> dict:
+        "What the tables know, by the names that their values have here."
+        found = {}
+        for label, table in self.tables.items():
+            for cells, total in getattr(table, word).items():
+                found[_labelled(label, cells)] = total
+        return found
+
     @property
     def known(self) -> dict[str, Any]:
         "What `noisy_counts` is told besides the release: names, totals and bounds."
-        sums = {word: dict(getattr(self, word)) for word in SUMS}
-        for label, table in self.tables.items():
-            for word in SUMS:
-                of_table = getattr(table, word).items()
-                sums[word] |= {_labelled(label, cells): total for cells, total in of_table}
+        sums = {word: getattr(self, word) | self._in_tables(word) for word in SUMS}
         return dict(names=self.names, **sums)
 
     @classmethod
