@@ -50,6 +50,7 @@ _HOMES |= {
     "analyst.infer": "infer",
     "analyst.noisy_counts": "noisy_counts Pooled",
     "analyst.noisy_trees": "noisy_tree",
+    "analyst.noisy_tables": "noisy_table",
     "analyst.compare": "compare",
     "analyst.predict": "predict",
 }

@@ -143,6 +143,8 @@ def columns(cloud: Cloud, functions: dict[str, Callable]) -> np.ndarray:
             "derive(ratio=lambda theta: theta[:, 0] / theta[:, 1])"
         )
     made = {name: np.asarray(_given(cloud, f), float) for name, f in functions.items()}
+    if cloud.dim == 1:  # of one parameter, theta is a column itself
+        made = {name: f[:, 0] if f.shape == (len(cloud), 1) else f for name, f in made.items()}
     for name, column in made.items():
         if column.shape != (len(cloud),):
             raise ValueError(

@@ -68,7 +68,21 @@ mathjax3_config = {"svg": {"fontCache": "global", "scale": 0.92}, "options": {"e
 # ---- contents: every notebook once, floor by floor
 FLOORS = {
     "Start here": ["tutorials/*.ipynb", "what_there_is.ipynb", "private_and_exact.ipynb"],
-    "Foundations": ["00_privacy.ipynb", "[0-9]*.ipynb"],
+    "Foundations": [  # each page rests on those before it
+        "00_privacy.ipynb",
+        "01_losses.ipynb",
+        "01_*.ipynb",
+        "02_*.ipynb",
+        "03_ledger.ipynb",
+        "04_weights.ipynb",
+        "05_posterior.ipynb",
+        "05_trust.ipynb",
+        "07_prior.ipynb",
+        "09_model.ipynb",
+        "09_functions.ipynb",
+        "09_stepped.ipynb",
+        "10_behind.ipynb",
+    ],
     "Mechanisms": ["mechanisms/*.ipynb"],
     "Distances": ["distances/*.ipynb"],
     "Simulators": ["simulators/*.ipynb"],
@@ -78,6 +92,7 @@ FLOORS = {
     "Planning": ["planning/*.ipynb"],
     "Benchmarks": ["benchmarks.ipynb", "bench/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
+    "Underneath": ["[0-9]*.ipynb"],  # what the rooms use, and a reader of the method need not
     "Reading": [
         "glossary.ipynb",
         "gallery.ipynb",

@@ -46,7 +46,8 @@ def jupyter_lab(folder: Path):
     leave = shutil.ignore_patterns("_build", ".ipynb_checkpoints", "mathjax")
     shutil.copytree(ROOT / "nbs", notebooks, ignore=leave)
     own = {f"JUPYTER_{kind}_DIR": str(folder / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
-    own |= dict(IPYTHONDIR=str(folder / "ipython"), PYTHONPATH=str(ROOT), MPLBACKEND="")
+    found = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    own |= dict(IPYTHONDIR=str(folder / "ipython"), PYTHONPATH=found, MPLBACKEND="")
     env = {key: value for key, value in (os.environ | own).items() if value}
     options = f"""--no-browser --allow-root --port={port} --ip=127.0.0.1 --IdentityProvider.token=
         --ServerApp.root_dir={notebooks} --LabApp.expose_app_in_browser=True

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAVY = (
     "numpy scipy.stats scipy.optimize scipy.integrate pandas matplotlib.pyplot arviz"
     " sklearn.mixture numba torch nflows emcee opendp.prelude dp_accounting hypothesis mpmath"
-    " torch._dynamo pytest nbdev.test sqlite3 IPython.core.magics.execution"
+    " torch._dynamo pytest nbdev.test nbformat sqlite3 IPython.core.magics.execution"
     " matplotlib_inline.backend_inline"
 )
 

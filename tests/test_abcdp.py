@@ -52,6 +52,7 @@ CHARGED = getattr(DISTANCE, "computed_sensitivity", DISTANCE.sensitivity)
 
 
 TRIED = [field.name for field in fields(Trials)]
+ALL = dict(threshold=1e3)  # all of 300 distances are below it, whatever the noise of the system
 
 
 def run(ledger, **kw):
@@ -90,7 +91,7 @@ def run(ledger, **kw):
 )
 def test_costs_what_it_says_and_holds_only_what_was_paid_for(kw, tmp_path):
     ledger = Ledger(1.0, 1e-5, composition="sum")
-    posterior = run(ledger, **(dict(epsilon=1.0) | kw))
+    posterior = run(ledger, **ALL | kw)
     granted = ledger.history[0].granted
     assert (posterior.info["charged_epsilon"], posterior.info["charged_delta"]) == (
         granted.epsilon,
@@ -196,7 +197,7 @@ def test_outcomes_short_of_the_count():
     with pytest.raises(NothingAccepted) as caught:
         run(ledger, threshold=-10.0)
     assert ledger.spent == caught.value.cost and 0 < ledger.spent.epsilon < 0.5
-    run(ledger, epsilon=ledger.remaining.epsilon * (1 - 1e-9))  # the rest can be spent
+    run(ledger, **ALL, epsilon=ledger.remaining.epsilon * (1 - 1e-9))  # the rest can be spent
 
 
 class Bare:
@@ -323,7 +324,7 @@ def test_a_distance_without_meaning_on_an_empty_data_set_is_refused_where_that_m
     distance.between = lambda x, y: np.abs(x.mean() - y.mean(axis=1))
     refuses(distance)
     distance.neighbours = "replace"
-    run(Ledger(1.0), distance=distance)
+    run(Ledger(1.0), **ALL, distance=distance)
 
 
 # ---- the public side, whatever the records are
@@ -465,7 +466,7 @@ def test_the_error_of_a_distance_is_charged(error):
     the steps that a distance moves.
     """
     distance, ledger, source = Slipping(error), Ledger(1.0), Noted()
-    run(ledger, distance=distance, source=source, threshold=3.0)
+    run(ledger, **ALL, distance=distance, source=source)
     b1, b2 = source.scales[:2]
     moves = distance.sensitivity + 2 * error  # in real numbers, and half a step for each end
     step = 2.0 ** (np.frexp(distance.computed_sensitivity)[1] - 21)
@@ -507,8 +508,7 @@ def test_any_ledger_pays_what_has_a_loss_that_it_knows(how, way):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        far = dict(threshold=10.0)  # all of 300 are below it, whatever the noise
-        found = run(ledger, **far | WAYS[way])
+        found = run(ledger, **ALL | WAYS[way])
     (entry,) = ledger.history
     assert (entry.cost.epsilon, entry.cost.delta) == (found.info["epsilon"], found.info["delta"])
     assert entry.cost <= entry.granted and entry.granted.epsilon <= 1

@@ -19,7 +19,7 @@ from dpsbi import (
     sple,
     sppe,
 )
-from dpsbi.analyst.budgets import Contexts, ranged
+from dpsbi.analyst.contexts import Contexts, ranged
 from dpsbi.analyst.training import Training
 from dpsbi.checks.testing import agrees
 from dpsbi.privacy import identity

@@ -307,6 +307,106 @@ def test_two_tables_joined_have_the_same_likelihood_in_one_codebook(tmp_path):
     assert apart <= again.mechanism.cost(again.query).epsilon < 2.01 * apart
 
 
+def two_tables(folder, **more):
+    "A codebook of a table in place and one in a file, each with values, noise and protection."
+    totals = [{"cells": ["a", "b"], "total": 40}]
+    written(folder, totals=totals, names=["a", "b", "c"]).rename(folder / "first.json")
+    second = {
+        "protects": {"unit": "patient", "neighbours": "add-remove", "sensitivity": 3, "norm": "l1"},
+        "mechanism": {"noise": "two-sided geometric", "scale": 4},
+        "values": [7, 2],
+    }
+    state = {
+        "format": "dpsbi.codebook",
+        "source": "an office",
+        "tables": {"one": "first.json", "two": second},
+    }
+    (folder / "tables.json").write_text(json.dumps(state | more))
+    return folder / "tables.json"
+
+
+def test_a_codebook_of_tables_is_their_join(tmp_path):
+    totals = [{"cells": ["one: c", "two: 1"], "total": 20}]
+    book = Codebook.load(two_tables(tmp_path, totals=totals, notes="both"))
+    parts = [table.release for table in book.tables.values()]
+    by_hand = join(*parts)
+    assert book.release.mechanism == by_hand.mechanism
+    assert np.array_equal(book.release.s_dp, by_hand.s_dp, equal_nan=True)
+    assert book.names == ("one: a", "one: b", "one: c", "two: 1", "two: 2")
+    known = {("one: a", "one: b"): 40, ("one: c", "two: 1"): 20}
+    assert book.known["totals"] == known
+    prices = [each.mechanism.cost(each.query).epsilon for each in parts]
+    cost = book.release.mechanism.cost(book.release.query)
+    assert cost.epsilon == pytest.approx(sum(prices), rel=1e-9)
+    assert prices[1] == pytest.approx(0.75)  # 3 / 4: its own sensitivity, and not both tables'
+    book.save(tmp_path / "again.json")
+    again = Codebook.load(tmp_path / "again.json")
+    assert again.known == book.known and again.names == book.names
+    assert again.release.mechanism == book.release.mechanism and again.notes == "both"
+    assert np.array_equal(again.release.s_dp, book.release.s_dp, equal_nan=True)
+    assert again.release.mechanism.cost(again.release.query).epsilon == cost.epsilon
+
+
+def test_a_model_simulates_the_values_of_all_tables(tmp_path):
+    path = two_tables(tmp_path)
+    x = np.arange(10.0).reshape(2, 5)
+    assert np.array_equal(Codebook.load(path).release.query(x), x)
+    own = {"one": lambda x: x[:, :3] + 1, "two": lambda x: x[:, 3:] * 2}
+    found = Codebook.load(path, fn=own).release.query(x)
+    assert np.array_equal(found, np.hstack([x[:, :3] + 1, x[:, 3:] * 2]))
+    with pytest.raises(ValueError, match="for each of"):
+        Codebook.load(path, fn=lambda x: x)
+
+
+def test_what_two_places_say_of_one_sum_must_agree(tmp_path):
+    "A table's own total, and the same cells beside the tables, in any order."
+    same = [{"cells": ["one: b", "one: a"], "total": 40}]
+    book = Codebook.load(two_tables(tmp_path, totals=same))
+    assert set(book.known["totals"].values()) == {40}
+    other = [{"cells": ["one: b", "one: a"], "total": 41}]
+    with pytest.raises(ValueError, match="41 beside the tables, and 40 in its own"):
+        Codebook.load(two_tables(tmp_path, totals=other))
+
+
+def test_names_of_all_tables_differ(tmp_path):
+    path = two_tables(tmp_path)
+    state = json.loads(path.read_text())
+    second = state["tables"]["two"]
+    tables = {"a: b": second | {"names": ["c", "d"]}, "a": second | {"names": ["b: c", "d"]}}
+    path.write_text(json.dumps(state | {"tables": tables}))
+    with pytest.raises(ValueError, match="as many different names"):
+        Codebook.load(path)
+    with pytest.raises(ValueError, match="as many different names"):
+        Codebook(Codebook.load(two_tables(tmp_path)).release, "an office", names=("a",))
+
+
+def test_tables_that_do_not_belong_together(tmp_path):
+    path = two_tables(tmp_path)
+    state = json.loads(path.read_text())
+    cases = {
+        "is none": dict(tables={}),
+        "of one table": dict(tables={"all": state}),
+        "two.*no file": dict(tables=state["tables"] | {"two": "../first.json"}),
+        "one.*of one table": dict(tables={"one": "tables.json"}),
+        "neighbours": dict(tables=state["tables"] | {"two": replaced(state["tables"]["two"])}),
+        "one: a": dict(totals=[{"cells": ["a"], "total": 3}]),
+        '"source"': dict(source=" "),
+        "two.*values": dict(tables={"two": {"mechanism": {}, "protects": {}}}),
+    }
+    for says, entries in cases.items():
+        path.write_text(json.dumps(state | entries))
+        with pytest.raises(ValueError, match=f"tables.json.*{says}"):
+            Codebook.load(path)
+    book = Codebook.load(two_tables(tmp_path))
+    with pytest.raises(ValueError, match="tables of its own"):
+        Codebook.of_tables({"all": book}, "an office")
+
+
+def replaced(table):
+    "The table, with neighbours that replace a record."
+    return table | {"protects": table["protects"] | {"neighbours": "replace"}}
+
+
 def test_what_has_no_words_is_refused(tmp_path):
     for mechanism, query in (
         (BinomialResponse(30, 4.0, 30), Query(identity, 1)),

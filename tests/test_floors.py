@@ -18,7 +18,8 @@ ROOMS = {
         mechanisms.randomised mechanisms.smooth mechanisms.described mechanisms.release
         mechanisms.independent mechanisms.joint mechanisms.cells mechanisms.parts
         mechanisms.agency_entries mechanisms.agency_stairs mechanisms.agency_words
-        mechanisms.agency_tables mechanisms.codebook mechanisms laplace_difference
+        mechanisms.agency_tables mechanisms.agency_written mechanisms.codebook mechanisms
+        laplace_difference
         weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior batches checkpoint received
         running datasets query_values simulation signatures functions model behind
@@ -57,15 +58,15 @@ ROOMS = {
         analyst.curves analyst.layers analyst.gradients analyst.scaling
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
-        analyst.budgets analyst.estimator analyst.rounds analyst.sppe analyst.tilt
+        analyst.budgets analyst.contexts analyst.estimator analyst.rounds analyst.sppe analyst.tilt
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.unreached analyst.attempts
         analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.sorted_laws
         analyst.count_laws analyst.count_trees analyst.count_ranks analyst.count_folds
-        analyst.counts_shown analyst.one_count analyst.noisy_counts analyst.noisy_trees
-        analyst.compare analyst.walking_counts analyst.chosen_values analyst.prediction
-        analyst.predict""",
+        analyst.counts_shown analyst.one_count analyst.count_cycles analyst.noisy_counts
+        analyst.noisy_trees analyst.noisy_tables analyst.compare analyst.walking_counts
+        analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
@@ -114,7 +115,10 @@ HEAVY = {
     "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
 AT_THE_TOP = {"torch", "nflows"}  # which their rooms cannot do without
-BESIDE_TORCH = {"analyst.curves"}  # compiled, and imported by rooms of torch alone
+COMPILED = {  # and which rooms alone import them, so that nobody else waits
+    "analyst.curves": HEAVY["torch"],
+    "analyst.count_cycles": {"analyst.noisy_tables"},
+}
 LAZY = {"torch", "nflows", "opendp", "matplotlib", "arviz", "pandas", "sklearn", "numba"}
 LAZY |= {"sbi", "pyabc"}
 
@@ -193,13 +197,14 @@ def test_heavy_packages_stay_in_their_rooms(path):
     for package in everywhere & set(HEAVY):
         assert room in HEAVY[package], f"{room} may not import {package}"
     for package in {name.split(".")[0] for name in imported(path, False)} & LAZY:
-        compiled = package == "numba" and (FLOOR[room] == 1 or room in BESIDE_TORCH)
+        compiled = package == "numba" and (FLOOR[room] == 1 or room in COMPILED)
         assert package in AT_THE_TOP or compiled, f"{room} must import {package} lazily"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_what_is_compiled_beside_torch_is_imported_by_rooms_of_torch_alone(path):
-    assert name_of(path) in HEAVY["torch"] or not rooms_used(path, False) & BESIDE_TORCH
+def test_what_is_compiled_is_imported_where_it_is_needed_alone(path):
+    for compiled in rooms_used(path, False) & set(COMPILED):
+        assert name_of(path) in COMPILED[compiled]
 
 
 def test_every_room_is_on_a_floor():

@@ -316,7 +316,7 @@ def test_a_script_s_own_function_arrives_in_a_spawned_process(tmp_path):
         "        print(pool.submit(work, np.array([[21.0]]), rng).result())\n"
     )
     run = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, env=os.environ, timeout=120
+        [sys.executable, str(script)], capture_output=True, text=True, env=os.environ, timeout=600
     )
     assert run.stdout.strip() == "[42.]", run.stderr
 

@@ -494,39 +494,49 @@ def test_threads_share_a_budget(tmp_path):
         assert len(granted) == 20 == len(ledger.history) and ledger.remaining == Cost(0.0)
 
 
-def spend_all(path, label, log):
-    "Spends what is there, a little at a time; the log tells what was granted."
+def spend_all(path, label, log, begin, most):
+    """Spends what is there, a little at a time; the log tells what was granted.
+
+    One that has spent `most` times waits to be killed.
+    """
     with log.open("w", buffering=1) as told:
         ledger = Ledger(1.0, path=path)
-        told.write("ready\n")
+        begin.wait(120)
         with suppress(dpsbi.BudgetError):
-            while True:
+            for _ in range(most):
                 told.write(ledger.spend(Cost(0.01), label).key + "\n")
                 time.sleep(0.02 * random.random())  # the other one has its turn
+            signal.pause()
+
+
+def keys_told(log):
+    return {line for line in log.read_text().split("\n") if len(line) == 32}
 
 
 def run_spenders(path, folder, seconds):
-    """Two processes spend from one ledger, killed after so many seconds (None: until nothing is
-    left); the keys they were granted.
+    """Two processes spend from one ledger, killed so many seconds after each had its first grant
+    (None: when nothing is left); the keys they were granted.
     """
     logs = [folder / f"{k}.log" for k in range(2)]
-    fork = get_context("fork").Process
-    both = [fork(target=spend_all, args=(path, f"process {k}", logs[k])) for k in range(2)]
+    fork = get_context("fork")
+    begin, most = fork.Barrier(2), 1000 if seconds is None else 20  # so that something is left
+    about = [(path, f"process {k}", logs[k], begin, most) for k in range(2)]
+    both = [fork.Process(target=spend_all, args=each) for each in about]
     for process, log in zip(both, logs):
         log.write_text("")
         process.start()
-    deadline = time.monotonic() + 120
-    while not all("ready" in log.read_text() for log in logs):
-        assert time.monotonic() < deadline, "the processes did not start"
-        time.sleep(0.01)
-    if seconds is not None:  # amid locks and writes
-        time.sleep(seconds)
+    if seconds is not None:
+        deadline = time.monotonic() + 120
+        while not all(map(keys_told, logs)):
+            assert time.monotonic() < deadline, "the processes did not start"
+            time.sleep(0.01)
+        time.sleep(seconds)  # amid locks and writes
         for process in both:
             process.kill()
     for process in both:
         process.join(timeout=120)
         assert process.exitcode == (0 if seconds is None else -signal.SIGKILL)
-    return {line for log in logs for line in log.read_text().split("\n") if len(line) == 32}
+    return keys_told(logs[0]) | keys_told(logs[1])
 
 
 def test_processes_killed_at_random_overspend_nothing_and_forget_nothing(tmp_path):

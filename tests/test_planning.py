@@ -21,15 +21,15 @@ from dpsbi import (
     Release,
     plan,
 )
-from dpsbi.analyst.budgets import Contexts
+from dpsbi.analyst.contexts import Contexts
 from dpsbi.checks.testing import agrees
 from dpsbi.planning.candidates import Design, Effort, Pool
 from dpsbi.planning.fresh import beside, completed, obtain
 from dpsbi.planning.inferred import by_infer
 from dpsbi.planning.nearby import Wanted, by_fitted, by_nearby, law_off, look_near
 from dpsbi.planning.networks import by_network, corrected
-from dpsbi.planning.synthetic import synthetic_posterior
-from dpsbi.planning.yields import Questions, spreads, weights_of
+from dpsbi.planning.synthetic import synthetic_posteriors
+from dpsbi.planning.yields import Questions, intervals, spreads, weights_of
 from dpsbi.privacy import identity
 
 QUERY = Query(identity, sensitivity=1 / 25, norm="l2", dim=1)
@@ -384,7 +384,8 @@ def test_a_fitted_law_has_the_noise_of_its_own(noise):
     rng, prior = np.random.default_rng(4), Prior(a=stats.norm(0, 100))
     a = rng.uniform(-40, 40, (3000, 1))
     s, made = np.round(a + rng.normal(0, 1, (3000, 6))), noise(5.0)
-    z, w = synthetic_posterior(prior.to_unconstrained(a), s, np.zeros(6), made, prior, rng, step=1)
+    seen = [(np.zeros(6), made)]
+    ((z, w),) = synthetic_posteriors(prior.to_unconstrained(a), s, seen, prior, rng, step=1)
     grid = np.linspace(-30, 30, 2001)
     x = np.arange(-60, 61.0)
     each = stats.norm.pdf(grid[:, None] - x) @ np.exp(made.log_prob(np.zeros(1), x[:, None]))
@@ -543,6 +544,59 @@ def test_the_candidate_that_fails_is_named():
     empty = Query(lambda x: np.full((len(x), 1), np.nan), sensitivity=1, dim=1)
     with pytest.raises(ValueError, match="the query of 'empty' is not"):
         quick(MODEL, {"mean": (QUERY, Laplace), "empty": (empty, Laplace)})
+
+
+def test_a_function_of_epsilon_that_fails_is_named():
+    def fails(epsilon):
+        return {}[epsilon]
+
+    with pytest.raises(ValueError, match="'broken' at ε = 0.1 cannot be made.*KeyError"):
+        quick(MODEL, {"broken": fails})
+    with pytest.raises(TypeError, match="'swapped' at ε = 0.1: a candidate is"):
+        quick(MODEL, {"swapped": lambda epsilon: (Laplace(1 / epsilon), QUERY)})
+
+
+def test_a_utility_that_fails_in_the_run_is_named():
+    calls = iter(range(3))
+    asked = Questions(utilities={"tired": lambda p: next(calls)})
+    with pytest.raises(RuntimeError, match="'tired' fails on a posterior.*StopIteration"):
+        quick(MODEL, {"mean": (QUERY, Laplace)}, questions=asked)
+
+
+@pytest.mark.parametrize(
+    "wrong", [dict(effort=dict(simulations=2000)), dict(questions=dict(level=0.9)), dict(at=[0.5])]
+)
+def test_arguments_of_other_kinds_are_refused(wrong):
+    with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be"):
+        quick(MODEL, {"mean": (QUERY, Laplace)}, **wrong)
+    with pytest.raises(TypeError, match="model must be"):
+        quick(MODEL.simulate, {"mean": (QUERY, Laplace)})
+
+
+@pytest.mark.parametrize("delta", [1.0, -0.1, np.nan])
+def test_a_delta_that_is_none_is_refused(delta):
+    with pytest.raises(ValueError, match="delta must"):
+        quick(MODEL, {"mean": (QUERY, Laplace)}, delta=delta)
+
+
+def test_fewer_releases_than_are_looked_at_first_are_all_weighed():
+    brief = Effort(2000, releases=5, network="never", least=20.0)
+    found = quick(MODEL, {"mean": (QUERY, Laplace)}, epsilons=(0.1,), effort=brief)
+    assert list(found.table.engine) == ["weights"] and found.table.sd_error.notna().all()
+
+
+def test_quantiles_are_those_of_a_running_sum():
+    rng = np.random.default_rng(3)
+    for count in (1, 2, 7, 400, 3000):
+        w, values = rng.exponential(size=(6, count)) ** 3, rng.normal(size=(count, 2))
+        w[0], w[1, : count // 2] = 0.0, 0.0  # nothing; and a half of nothing
+        found = intervals(w, values, 0.9)
+        for j, column in enumerate(values.T):
+            order = np.argsort(column)
+            reached = w[:, order].cumsum(axis=1)
+            for side, q in enumerate((0.05, 0.95)):
+                at = (reached < q * reached[:, -1:]).sum(axis=1)
+                assert np.array_equal(found[:, j, side], column[order][at])
 
 
 def test_a_correction_carries_its_own_error():

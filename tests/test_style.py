@@ -149,6 +149,8 @@ def picked_by_hand(source):
 
 def glued(source):
     "Colours that a cell glues to a line's style: Matplotlib takes only one letter there."
+    if not A_COLOUR.search(source) or not DRAWN.search(source):
+        return
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in MARKED:
             sums = [arg for arg in node.args if isinstance(arg, ast.BinOp | ast.JoinedStr)]
@@ -172,6 +174,8 @@ WIDEST = 9  # inches of a figure: wider ones are shrunk on the page, and their l
 
 def too_wide(source):
     "The widths, in inches, of a cell's figures that are wider than a page."
+    if "figsize" not in source:
+        return
     for node in ast.walk(parsed(source)):
         match node:
             case ast.keyword(arg="figsize", value=ast.Tuple(elts=[ast.Constant(value=width), _])):

@@ -96,7 +96,7 @@ def _led(row, pairs, leaders) -> Group:
     if len(leads) > 1 or met and row.bound or leads == {False} and len(cells) > len(met):
         raise ValueError(
             f"the total over cells {list(row.cells)} crosses others as no row of a table with two "
-            "rows does, whose columns' totals are all known; such totals are not supported"
+            "rows does, whose columns' totals are all known; noisy_table draws such tables"
         )
     for pair, own, _ in met:
         leaders.setdefault(pair, own if leads == {True} else sum(pair) - own)

@@ -127,7 +127,8 @@ def disjoint(groups: Sequence[Group]) -> list[Group]:
                 raise ValueError(
                     f"totals over cells {sorted(group.cells)} and {sorted(inner.cells)} overlap, "
                     "and neither lies in the other; of totals that cross, only those of a table "
-                    "with two rows are supported whose columns' totals are known too"
+                    "with two rows have exact laws, whose columns' totals are known too; "
+                    "noisy_table draws all others"
                 )
             if shared and inner.bound:
                 raise ValueError("a total over cells that have a bound of their own: state one")

@@ -99,7 +99,7 @@ def grown(cells: int, known: Sequence[tuple[Sequence[int], Weights]]) -> Node:
         if tuple(sorted(j for node in inside for j in node.cells)) != own:
             raise ValueError(
                 f"sums over cells {list(own)} and over others overlap, and neither lies in the "
-                "other; such sums are not supported"
+                "other; noisy_table draws tables of such sums"
             )
         tops = [node for node in tops if node not in inside]
         if len(inside) == 1 and inside[0].parts:  # the same group again

@@ -13,7 +13,8 @@ from typing import Unpack
 
 import numpy as np
 
-from .budgets import Budgets, Contexts, ranged
+from .budgets import Budgets
+from .contexts import Contexts, ranged
 from .flows import ConditionalFlow, Ensemble
 from .pairs import Simulations
 from .proposals import log_prior

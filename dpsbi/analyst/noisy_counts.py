@@ -18,7 +18,7 @@ from .count_folds import Fold, crosses, fold_of, folded
 from .count_laws import Case, CountLaw, Group, disjoint
 from .count_ranks import place_among
 from .counts_shown import counts_picture, counts_table
-from .one_count import CONTRADICTION, Pooled, likelihoods, with_prior
+from .one_count import CONTRADICTION, Pooled, check_once, likelihoods, with_prior
 from .sorted_laws import ValueLaw
 from ..mechanisms import Release, observed
 from ..mechanisms.joint import check_possible
@@ -218,6 +218,7 @@ def _groups(names, totals, bound) -> list[Group]:
         if unknown:
             raise ValueError(f"a total names {unknown[0]!r}, which is no cell; they are {names}")
         places = tuple(sorted(names.index(name) for name in chosen))
+        check_once(f"the total {total}", places)
         groups.append(Group(places, whole_number("a total", total, 0, most=None), bound))
     return groups
 
@@ -230,7 +231,7 @@ def _checked(release, names, least, most) -> tuple[str, ...]:
         raise ValueError("NaN under this mechanism says nothing of its count: leave the cell out")
     size = release.s_dp.size
     names = tuple(names) if names is not None else tuple(f"c{j}" for j in range(size))
-    if len(set(names)) != size:
+    if len(set(names)) != size or len(names) != size:
         raise ValueError(f"{size} released counts need as many different names, not {names}")
     whole_number("least", least, -(2**40), most=None)
     whole_number("most", most, least, most=None)
@@ -263,7 +264,7 @@ def noisy_counts(
     totals : mapping, optional
         Known exactly: a tuple of names -> their sum; "all" -> the sum of all. They may be nested,
         and they may cross as rows and columns do, in a table with two rows (or two columns): the
-        totals of all pairs, and of one row or both. Larger tables of crossing totals are refused.
+        totals of all pairs, and of one row or both. For larger tables see `noisy_table`.
     at_most : mapping, optional
         Likewise, what a sum does not exceed.
     least, most : int

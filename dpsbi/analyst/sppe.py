@@ -12,7 +12,8 @@ from typing import Unpack
 import numpy as np
 from scipy import stats
 
-from .budgets import Budgets, Contexts, ranged
+from .budgets import Budgets
+from .contexts import Contexts, ranged
 from .estimator import Estimator, NeuralPosterior, check_fit, usable
 from .flows import Ensemble, on_one_thread
 from .pairs import temper

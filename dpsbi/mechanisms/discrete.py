@@ -61,9 +61,9 @@ class GeometricLaw(Mechanism):
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of s_dp (..., r) given s (..., r), summed over r; -inf off the grid."
         k, on_grid = steps_of(s_dp, self.step)
-        z = np.abs(k - nearest_step(s, self.step))
-        log_p = -z * (self.step / self.scale) + math.log(math.tanh(self.step / (2 * self.scale)))
-        return np.where(on_grid, log_p, -np.inf).sum(-1)
+        z, rate = np.abs(np.atleast_1d(k - nearest_step(s, self.step))), self.step / self.scale
+        log_p = z.shape[-1] * math.log(math.tanh(rate / 2)) - rate * np.einsum("...r->...", z)
+        return np.where(np.all(on_grid, -1), log_p, -np.inf)
 
     def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The largest probability over s, attained at s = s_dp; -inf off the grid."

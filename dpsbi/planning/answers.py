@@ -6,7 +6,7 @@
 __all__ = ['FIRST', 'excluded', 'side_by_side', 'told_of', 'chance_error', 'rows_of', 'weighted', 'by_weights']
 
 # %% ../../nbs/planning/04_answers.ipynb #an-import
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,22 @@ def side_by_side(sd: np.ndarray, ends: np.ndarray, told: np.ndarray, whole: list
 
 def told_of(posteriors: list[Posterior], asked: Questions) -> list[np.ndarray]:
     "What each utility (R,) says of R posteriors; NaN for what is not finite."
-    said = [np.array([*map(utility, posteriors)], float) for utility in asked.utilities.values()]
+    said = [
+        np.array([_number(name, utility, each) for each in posteriors], float)
+        for name, utility in asked.utilities.items()
+    ]
     return [np.where(np.isfinite(each), each, np.nan) for each in said]
+
+
+def _number(name: str, utility: Callable, posterior: Posterior) -> float:
+    "What a utility says of a posterior; a RuntimeError that names the utility where it fails."
+    try:
+        return float(utility(posterior))
+    except Exception as error:  # whatever a function of the user's may raise
+        raise RuntimeError(
+            f"the utility {name!r} fails on a posterior of this plan, {posterior!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def chance_error(share: np.ndarray, count: int) -> np.ndarray:
@@ -109,12 +123,13 @@ def by_weights(
     names = asked.columns(pool.theta[:2], model.prior.names).names
     more: dict[str, Any] = dict(engine="weights", ess=0.0, checked=0)
     unknown = np.full((2, 3 * len(names) + 1 + len(asked.utilities)), np.nan)
-    given = design.mechanism, s_dp, values, pool.own, pool.before
+    w = _weights(design, pool, values, s_dp, slice(None, FIRST if least else None))
     if least:
-        more["ess"] = float(np.median(worth(_weights(*given, FIRST))))
+        more["ess"] = float(np.median(worth(w)))
         if more["ess"] < least:  # half of the releases have less, so nineteen in twenty do not
             return rows_of(design, asked, names, unknown, len(s_dp), more)
-    w = _weights(*given)
+        others = _weights(design, pool, values, s_dp, slice(FIRST, None))
+        w = np.concatenate([w, others])
     z = model.prior.to_unconstrained(pool.theta)
     log_p = log_prior(model.prior, z)
 
@@ -134,7 +149,7 @@ def by_weights(
     return rows_of(design, asked, names, unknown, len(s_dp), more)
 
 
-def _weights(mechanism, s_dp, values, own, before, count=None) -> np.ndarray:
-    "Weights (R, N) of the first releases; all, where no count is given."
-    own = own if own is None else own[:count]
-    return weights_of(mechanism, s_dp[:count], values, own, before)
+def _weights(design: Design, pool: Pool, values, s_dp, which: slice) -> np.ndarray:
+    "Weights (R, N) of some of the releases."
+    own = None if pool.own is None else pool.own[which]
+    return weights_of(design.mechanism, s_dp[which], values, own, pool.before)

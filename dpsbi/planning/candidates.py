@@ -63,10 +63,12 @@ def designs_of(candidates: Mapping, epsilons: Sequence[float], delta: float) -> 
     ------
     ValueError
         Where there is none; where a mechanism cannot be calibrated, has no density or no cost, or
-        costs more than its ε; where designs protect differently.
+        costs more than its ε; where designs protect differently; for a delta that is none.
     TypeError
         For candidates without names, or an ε alone.
     """
+    if positive("delta", delta, zero=True) >= 1:
+        raise ValueError(f"delta must lie below 1, not {delta}")
     if not isinstance(candidates, Mapping):
         raise TypeError(f"candidates must be a dict of names and designs, not {candidates!r}")
     if np.ndim(epsilons) != 1:
@@ -100,9 +102,12 @@ def _design(name: str, candidate: Any, epsilon: float, delta: float) -> Design |
             return None
         query, mechanism = made
         cost = mechanism.cost(query, delta)
-    except (ValueError, ArithmeticError, AttributeError) as error:
+    except TypeError as error:
+        raise TypeError(f"{said}: {error}") from error
+    except Exception as error:  # whatever a function of the user's may raise
+        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"{said} cannot be made or priced: {error}. A function of ε may return None where "
+            f"{said} cannot be made or priced: {what}. A function of ε may return None where "
             "there is no such design"
         ) from error
     if not hasattr(mechanism, "log_prob"):

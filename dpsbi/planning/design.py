@@ -151,6 +151,8 @@ def supposed(at: Mapping[str, float] | None, model: Model) -> np.ndarray | None:
     "A fixed truth (d,); ValueError where it does not name the model's parameters."
     if at is None:
         return None
+    if not isinstance(at, Mapping):
+        raise TypeError(f"at must be a dict of parameters and values, not {at!r}")
     if set(at) != set(model.prior.names):
         raise ValueError(
             f"at must give every parameter a value: {', '.join(model.prior.names)}, "
@@ -174,6 +176,16 @@ def _before(given, truth, designs: list[Design], effort: Effort) -> tuple:
     if effort.network == "always":
         raise ValueError("no network has seen the release that is given; leave network as it is")
     return observed(given), replace(effort, network="never")
+
+# %% ../../nbs/planning/05_design.ipynb #ds-kinds
+def _check_kinds(model: Model, asked: Questions, effort: Effort) -> None:
+    "TypeError for what is no model, no questions or no effort."
+    if not (hasattr(model, "prior") and hasattr(model, "simulate")):
+        raise TypeError(f"model must be a Model, with a prior and a simulator, not {model!r}")
+    kinds: dict = dict(questions=(asked, Questions), effort=(effort, Effort))
+    for name, (value, kind) in kinds.items():
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be {kind.__name__}(…), not {value!r}")
 
 
 def _check_utilities(asked: Questions, model: Model) -> None:
@@ -199,7 +211,7 @@ def _asked_once(designs: list[Design]) -> tuple[list, list[str], list[int]]:
             names.append(design.name)
     return queries, names, [queries.index(design.query) for design in designs]
 
-
+# %% ../../nbs/planning/05_design.ipynb #ds-answered-all
 def _answered(every: Wanted, candidates, delta, rng, journal: Journal, call: Call) -> list:
     "By weights, where they hold, and otherwise by what is sharper: rows for each design."
     pool, effort = every.pool, every.effort
@@ -300,13 +312,15 @@ def plan(
         designs that protect differently, an `at` that names other parameters or that the prior
         excludes, an `at` with a release given, or simulations or queries that fail.
     TypeError
-        For a candidate that makes no design, or a utility that gives no number.
+        For a candidate that makes no design, a utility that gives no number, and arguments of
+        other kinds.
 
     Warns where a utility is not finite for some of the releases, so that its mean is NaN; and where
     no error is known, so that yields are NaN in the plan's table, its curves and its answers.
     """
-    call, designs = Call.of(running, plan), designs_of(candidates, epsilons, delta)
-    truth = supposed(at, model)
+    call = Call.of(running, plan)
+    _check_kinds(model, questions, effort)
+    designs, truth = designs_of(candidates, epsilons, delta), supposed(at, model)
     given, effort = _before(given, truth, designs, effort)
     asked = questions.columns(model.prior.sample(2, np.random.default_rng(0)), model.prior.names)
     _check_utilities(questions, model)

@@ -20,7 +20,7 @@ from ..mechanisms.joint import SideBySide, coded
 from ..model import Model
 from .answers import rows_of, weighted
 from .candidates import Design, Effort, Pool
-from .synthetic import MOST, synthetic_posterior, tempered
+from .synthetic import MOST, Seen, synthetic_posteriors, tempered
 from .yields import Questions, normal_log_density, worth
 from ..prior import Prior
 from ..privacy import Query
@@ -219,37 +219,48 @@ def _answers(near: Near) -> np.ndarray:
     return np.where(near.ess[:, None] > 0, found, np.nan)
 
 # %% ../../nbs/planning/04_nearby.ipynb #nb-fitted
-def _to_fit(near: Near) -> list[int]:
-    "Designs whose releases the draws cannot answer, and of each name the sharpest they can."
+def _to_fit(near: Near) -> list[list[int]]:
+    """Designs of one name and query together, upwards in ε: those that a law is asked about.
+
+    Those whose releases the draws cannot answer, and of each name the sharpest they can.
+    """
     enough, found = near.ess >= near.wanted.effort.least, []
     for group in near.wanted.groups:
-        found += [t for t in group if not enough[t]]
-        found += [t for t in group if enough[t]][-1:]
+        these = [t for t in group if enough[t]][-1:] + [t for t in group if not enough[t]]
+        for k in sorted({near.wanted.place[t] for t in these}):
+            found.append(sorted(t for t in these if near.wanted.place[t] == k))
     return found
 
 # %% ../../nbs/planning/04_nearby.ipynb #nb-fitted-answers
-def _fitted_answers(near: Near) -> np.ndarray:
-    "What the posteriors by a fitted law say, (T, Q); NaN where there is none."
-    wanted, found = near.wanted, np.full_like(_answers(near), np.nan)
+def _fitted_answers(near: Near, like: np.ndarray) -> np.ndarray:
+    "What posteriors by a fitted law say, an array (T, Q) like another; NaN where there is none."
+    wanted, found = near.wanted, np.full_like(like, np.nan)
     prior, pool = wanted.model.prior, wanted.pool
     if pool.given is not None:
         return found
     rounds = near.made[-(MOST // EACH) :]
     z = np.concatenate([z for z, _ in rounds])
-    for t in _to_fit(near):
-        design, k = wanted.designs[t], wanted.place[t]
+    truth = prior.to_unconstrained(pool.truth[[near.truth]])
+    for these in _to_fit(near):
+        k, query = wanted.place[these[0]], wanted.designs[these[0]].query
         s = np.concatenate([values[k] for _, values in rounds])
-        release = coded(Release(wanted.made[t][near.truth], design.query, design.mechanism))
-        seen = release.s_dp, release.mechanism, prior, near.rng, design.query.step
-        both = synthetic_posterior(z, s, *seen)
-        if both is not None:
-            drawn, w = both[0], both[1][None]
-            gain = np.full(1, np.nan)
-            if pool.own is not None:
-                gain = gained(w, drawn, prior.to_unconstrained(pool.truth[[near.truth]]), prior)
-            theta = prior.from_unconstrained(drawn)
-            found[t] = weighted(w, theta, gain, prior.names, wanted.asked)[0]
+        seen = [_seen(wanted, t, near.truth) for t in these]
+        for t, both in zip(these, synthetic_posteriors(z, s, seen, prior, near.rng, query.step)):
+            if both is not None:
+                drawn, w = both[0], both[1][None]
+                gain = np.full(1, np.nan)
+                if pool.own is not None:
+                    gain = gained(w, drawn, truth, prior)
+                theta = prior.from_unconstrained(drawn)
+                found[t] = weighted(w, theta, gain, prior.names, wanted.asked)[0]
     return found
+
+
+def _seen(wanted: Wanted, t: int, i: int) -> Seen:
+    "The i-th release of design t, with codes for what is suppressed, and its noise."
+    design = wanted.designs[t]
+    release = coded(Release(wanted.made[t][i], design.query, design.mechanism))
+    return release.s_dp, release.mechanism
 
 # %% ../../nbs/planning/04_nearby.ipynb #nb-look
 def look_near(wanted: Wanted, truths: np.ndarray, rng: np.random.Generator) -> dict[str, list]:
@@ -287,10 +298,10 @@ def look_near(wanted: Wanted, truths: np.ndarray, rng: np.random.Generator) -> d
             if 0 < r < explore and (near[k].ess < least).any():
                 near[k].adapt()
         _round(wanted, [near[k] for k in live], drawing)
-    said = [_answers(each).tolist() for each in near]
-    ess = [each.ess.tolist() for each in near]
-    fitted = [_fitted_answers(each).tolist() for each in near]
-    return dict(answers=said, ess=ess, fitted=fitted, simulations=made.tolist())
+    said = [_answers(each) for each in near]
+    fitted = [_fitted_answers(each, answers).tolist() for each, answers in zip(near, said)]
+    found = dict(answers=[answers.tolist() for answers in said], fitted=fitted)
+    return found | dict(ess=[each.ess.tolist() for each in near], simulations=made.tolist())
 
 # %% ../../nbs/planning/04_nearby.ipynb #nb-round
 def _round(wanted: Wanted, live: list[Near], rng) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..analyst.budgets import Budgets, Contexts, ranged
+from ..analyst.budgets import Budgets
+from ..analyst.contexts import Contexts, ranged
 from ..analyst.pairs import Simulations
 from ..analyst.proposals import log_prior
 from ..mechanisms import Mechanism, Release

@@ -14,7 +14,8 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..analyst.budgets import Budgets, Contexts
+from ..analyst.budgets import Budgets
+from ..analyst.contexts import Contexts
 from ..analyst.pairs import Simulations
 from ..analyst.proposals import log_prior
 from ..mechanisms import Mechanism

@@ -115,7 +115,7 @@ def weights_of(
         Log weights that the simulations have already.
     """
     rows = max(1, 2_000_000 // s.size)  # temporaries of 16 MB
-    starts = range(0, len(s_dp), rows)
+    starts = range(0, max(1, len(s_dp)), rows)
     blocks = [mechanism.log_prob(s_dp[a : a + rows, None], s[None]) for a in starts]
     log_w = np.concatenate(blocks) + (0.0 if before is None else before)
     log_w = np.nan_to_num(log_w, nan=-np.inf)
@@ -147,12 +147,28 @@ def spreads(w: np.ndarray, values: np.ndarray) -> np.ndarray:
 def intervals(w: np.ndarray, values: np.ndarray, level: float) -> np.ndarray:
     "Equal-tailed intervals (R, q, 2) of values (N, q), by weights (R, N)."
     found = np.empty((len(w), values.shape[1], 2))
+    tails = (1 - level) / 2, (1 + level) / 2
     for j, column in enumerate(values.T):
         order = np.argsort(column)
-        reached = np.cumsum(w[:, order], axis=1)
-        for side, q in enumerate(((1 - level) / 2, (1 + level) / 2)):
-            at = (reached < q * reached[:, -1:]).sum(axis=1)
-            found[:, j, side] = column[order][np.minimum(at, len(column) - 1)]
+        found[:, j] = _quantiles(w.take(order, axis=1), column[order], tails)
+    return found
+
+# %% ../../nbs/planning/00_yields.ipynb #yl-quantiles
+def _quantiles(w: np.ndarray, values: np.ndarray, tails: tuple[float, ...]) -> np.ndarray:
+    "Quantiles (R, len(tails)) of sorted values (N,), by weights (R, N)."
+    size = max(1, round(len(values) ** 0.5))
+    starts = np.arange(0, len(values), size)
+    sums = np.add.reduceat(w, starts, axis=1)
+    ends, rows = sums.cumsum(axis=1), np.arange(len(w))
+    found = np.empty((len(w), len(tails)))
+    for side, q in enumerate(tails):
+        wanted = q * ends[:, -1]
+        block = np.minimum((ends < wanted[:, None]).sum(axis=1), len(starts) - 1)
+        before = ends[rows, block] - sums[rows, block]
+        near = np.minimum(starts[block, None] + np.arange(size), len(values) - 1)
+        reached = before[:, None] + w[rows[:, None], near].cumsum(axis=1)
+        at = starts[block] + (reached < wanted[:, None]).sum(axis=1)
+        found[:, side] = values[np.minimum(at, len(values) - 1)]
     return found
 
 # %% ../../nbs/planning/00_yields.ipynb #yl-information
