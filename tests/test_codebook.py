@@ -307,6 +307,20 @@ def test_two_tables_joined_have_the_same_likelihood_in_one_codebook(tmp_path):
     assert apart <= again.mechanism.cost(again.query).epsilon < 2.01 * apart
 
 
+def test_a_release_that_was_joined_twice_has_one_codebook_too(tmp_path):
+    "Whichever two were joined first, the blocks stand one after another."
+    other = {"noise": "discrete Gaussian", "scale": 3}
+    parts = [Release.load(written(tmp_path)) for _ in range(2)]
+    parts.append(Release.load(written(tmp_path, mechanism=other, values=[31, 4, 14])))
+    flat = join(*parts)
+    s = np.array([[35.0, 8, 12, 33, 3, 12, 30, 5, 14]])
+    for twice in (join(join(*parts[:2]), parts[2]), join(parts[0], join(*parts[1:]))):
+        Codebook(twice, "three tables").save(tmp_path / "b.json")
+        again = Release.load(tmp_path / "b.json")
+        assert again.mechanism == flat.mechanism
+        assert again.mechanism.log_prob(again.s_dp, s) == twice.mechanism.log_prob(twice.s_dp, s)
+
+
 def two_tables(folder, **more):
     "A codebook of a table in place and one in a file, each with values, noise and protection."
     totals = [{"cells": ["a", "b"], "total": 40}]

@@ -270,6 +270,14 @@ def _own_step(entry) -> float | None:
         return None
     return 1.0 if entry.get("step") is None else number_of(entry, "step", "the mechanism")
 
+# %% ../../nbs/mechanisms/14_agency_words.ipynb #aw-blocks
+def _blocks(mechanism: Independent) -> list[tuple[Mechanism, int]]:
+    "Mechanisms and how many values each has, one after another; blocks of blocks likewise."
+    found = []
+    for part, size in zip(mechanism.mechanisms, mechanism.sizes):
+        found += _blocks(part) if isinstance(part, Independent) else [(part, size)]
+    return found
+
 # %% ../../nbs/mechanisms/14_agency_words.ipynb #aw-back
 def words_of(mechanism: Mechanism) -> dict | list:
     """The entry that `mechanism_of` reads as this mechanism.
@@ -285,8 +293,7 @@ def words_of(mechanism: Mechanism) -> dict | list:
         For a mechanism that has no words here.
     """
     if isinstance(mechanism, Independent):
-        parts = zip(mechanism.mechanisms, mechanism.sizes)
-        return [dict(words_of(part)) | {"count": size} for part, size in parts]
+        return [dict(words_of(part)) | {"count": size} for part, size in _blocks(mechanism)]
     if isinstance(mechanism, Published):
         clamp = mechanism.clamp and list(mechanism.clamp)
         done: dict[str, Any] = dict(clamp=clamp, round_to=mechanism.round_to)
