@@ -66,17 +66,18 @@ def parted(model: Simulator, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ValueError
         Where there are too few values to part, or what lies beyond has another shape.
     """
-    if model.beyond is None:
+    beyond = getattr(model, "beyond", None)  # a state space says nothing of it
+    if beyond is None:
         return x, np.empty((len(x), 0))
-    if not callable(model.beyond):
-        if x.ndim != 2 or x.shape[1] <= model.beyond:
+    if not callable(beyond):
+        if x.ndim != 2 or x.shape[1] <= beyond:
             raise ValueError(
-                f"beyond={model.beyond} needs a simulator that returns more values than these, "
+                f"beyond={beyond} needs a simulator that returns more values than these, "
                 f"but it returned shape {x.shape}; for other data sets give a function, "
                 "beyond=lambda x: …"
             )
-        return x[:, : -model.beyond], numeric(x[:, -model.beyond :], "what lies beyond")
-    more = numeric(model.beyond(x), "what lies beyond")
+        return x[:, :-beyond], numeric(x[:, -beyond:], "what lies beyond")
+    more = numeric(beyond(x), "what lies beyond")
     if more.ndim != 2 or len(more) != len(x):
         raise ValueError(
             f"beyond must map {len(x)} data sets to shape ({len(x)}, h), not {more.shape}"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpsbi import Laplace, Posterior, Release
+from dpsbi import DiscreteLaplace, Laplace, Posterior, Release
 from dpsbi.checks import classifier
 from dpsbi.checks.band import ecdf_band, ecdf_p_value
 from dpsbi.checks.calibration import sbc
@@ -20,7 +20,7 @@ from dpsbi.checks.coverage import coverage
 from dpsbi.checks.samples import ks, mmd2
 from dpsbi.checks.scorecard import score
 from dpsbi.checks.scores import log_median_distance, negative_log_density
-from dpsbi.simulators import counts
+from dpsbi.simulators import counts, sir
 
 MODEL, QUERY, NOISE = counts.gamma_poisson(alpha=25, beta=1), counts.counting_query(), Laplace(5.0)
 
@@ -132,6 +132,15 @@ def test_calibration_over_processes():
                 exact, MODEL, QUERY, NOISE, rng=np.random.default_rng(7), executor=pool, **how
             ).positions,
         )
+
+
+def test_a_state_space_is_calibrated_as_a_model_is():
+    village = sir.sir_state_space(100, (3.0, 6.0), initial=5)
+    query, how = sir.infection_counts_query(village.times), dict(replications=3, draws=20)
+    unmoved = lambda release, model, rng: Posterior(model.prior.sample(200, rng))
+    rng = np.random.default_rng(9)
+    found = sbc(unmoved, village, query, DiscreteLaplace(2.0), rng=rng, progress=False, **how)
+    assert found.ranks.shape == (3, 2)
 
 
 def test_calibration_warns_of_posteriors_worth_too_little():
