@@ -397,6 +397,22 @@ def test_a_fitted_law_has_the_noise_of_its_own(noise):
     )  # false alarms as stated; with normal noise it is twice as much
 
 
+def test_a_law_that_goes_on_from_another_finds_the_same():
+    rng, prior = np.random.default_rng(5), Prior(a=stats.norm(0, 100))
+    a = rng.uniform(-60, 60, (3000, 1))
+    z, s = prior.to_unconstrained(a), np.round(a + a**2 / 100 + rng.normal(0, 3, (3000, 4)))
+    seen = [
+        (rng.normal(20, scale, 4).round(), DiscreteLaplace(scale)) for scale in (20.0, 4.0, 1.0)
+    ]
+    chained = synthetic_posteriors(z, s, seen, prior, rng, step=1)
+    for k, (drawn, w) in enumerate(chained):
+        ((alone, v),) = synthetic_posteriors(z, s, seen[k : k + 1], prior, rng, step=1)
+        one, two = (Posterior(x, np.log(u)) for x, u in ((drawn, w), (alone, v)))
+        few = (1 / one.ess + 1 / two.ess) ** 0.5  # false alarms: as `agrees` states
+        agrees((one.mean() - two.mean()) / two.std(), 0, few, verbose=False)
+        agrees(np.log(one.std() / two.std()), 0, few, verbose=False)
+
+
 def test_simulations_near_the_truths_are_few_and_shared():
     made = []
 
