@@ -400,10 +400,9 @@ def test_a_fitted_law_has_the_noise_of_its_own(noise):
 def test_a_law_that_goes_on_from_another_finds_the_same():
     rng, prior = np.random.default_rng(5), Prior(a=stats.norm(0, 100))
     a = rng.uniform(-60, 60, (3000, 1))
-    z, s = prior.to_unconstrained(a), np.round(a + a**2 / 100 + rng.normal(0, 3, (3000, 4)))
-    seen = [
-        (rng.normal(20, scale, 4).round(), DiscreteLaplace(scale)) for scale in (20.0, 4.0, 1.0)
-    ]
+    s = np.round(60 * np.exp(a / 40) + rng.normal(0, 3, (3000, 4)))
+    z = prior.to_unconstrained(a)
+    seen = [(rng.normal(100, b, 4).round(), DiscreteLaplace(b)) for b in (60.0, 4.0, 1.0)]
     chained = synthetic_posteriors(z, s, seen, prior, rng, step=1)
     for k, (drawn, w) in enumerate(chained):
         ((alone, v),) = synthetic_posteriors(z, s, seen[k : k + 1], prior, rng, step=1)
