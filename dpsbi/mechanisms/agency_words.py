@@ -273,7 +273,7 @@ def _own_step(entry) -> float | None:
 # %% ../../nbs/mechanisms/14_agency_words.ipynb #aw-blocks
 def _blocks(mechanism: Independent) -> list[tuple[Mechanism, int]]:
     "Mechanisms and how many values each has, one after another; blocks of blocks likewise."
-    found = []
+    found: list[tuple[Mechanism, int]] = []
     for part, size in zip(mechanism.mechanisms, mechanism.sizes):
         found += _blocks(part) if isinstance(part, Independent) else [(part, size)]
     return found
