@@ -1509,6 +1509,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                   'dpsbi.analyst.normal_coordinates._part': ( 'analyst/normal_coordinates.html#_part',
                                                                                               'dpsbi/analyst/normal_coordinates.py')},
             'dpsbi.analyst.one_count': { 'dpsbi.analyst.one_count.Pooled': ('analyst/one_count.html#pooled', 'dpsbi/analyst/one_count.py'),
+                                         'dpsbi.analyst.one_count.Pooled.__post_init__': ( 'analyst/one_count.html#pooled.__post_init__',
+                                                                                           'dpsbi/analyst/one_count.py'),
                                          'dpsbi.analyst.one_count.Pooled.grid': ( 'analyst/one_count.html#pooled.grid',
                                                                                   'dpsbi/analyst/one_count.py'),
                                          'dpsbi.analyst.one_count._LogProbabilities': ( 'analyst/one_count.html#_logprobabilities',

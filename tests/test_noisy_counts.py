@@ -348,3 +348,9 @@ def test_printed_are_the_first_cells_and_how_many_more():
     assert lines[0] == "TrueCounts of 23, exact" and lines[-1] == "… 3 more"
     assert lines[-2].split()[0] == "c19" and len(lines) == 2 + 20 + 1
     assert found.summary().equals(found.to_frame()) and len(found.summary()) == 23
+
+
+@pytest.mark.parametrize("ranges", [((0, 30),), ((5, 1),), ((1, np.nan),), ((1, 30), (-1, 5))])
+def test_a_pooled_prior_has_ranges_above_0(ranges):
+    with pytest.raises(ValueError, match="of Pooled must be .least, largest., both above 0"):
+        Pooled(*ranges)

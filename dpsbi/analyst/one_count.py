@@ -158,6 +158,15 @@ class Pooled:
     shapes: tuple[float, float] = (0.1, 1000.0)
     points: tuple[int, int] = (60, 16)
 
+    def __post_init__(self):
+        for word in ("means", "shapes"):
+            least, largest = getattr(self, word)
+            if not 0 < least <= largest < math.inf:
+                raise ValueError(
+                    f"{word} of Pooled must be (least, largest), both above 0: the range is "
+                    f"log-uniform; not {getattr(self, word)}"
+                )
+
     def grid(self) -> list:
         "Frozen negative binomial laws, all equally probable beforehand."
         means = np.geomspace(*self.means, self.points[0])
