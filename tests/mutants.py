@@ -1007,7 +1007,7 @@ MUTANTS += [
         "test_noisy_tables.py",
     ),
     Mutant(
-        "analyst.count_cycles",
+        "analyst.count_networks",
         "sum(logs) if logs else None",
         "logs[0] if logs else None",
         "of two things that are known of one sum only the first",

@@ -64,9 +64,9 @@ ROOMS = {
         analyst.denoise analyst.error_models analyst.rnpe analyst.unreached analyst.attempts
         analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.sorted_laws
         analyst.count_laws analyst.count_trees analyst.count_ranks analyst.count_folds
-        analyst.counts_shown analyst.one_count analyst.count_cycles analyst.noisy_counts
-        analyst.noisy_trees analyst.noisy_tables analyst.compare analyst.walking_counts
-        analyst.chosen_values analyst.prediction analyst.predict""",
+        analyst.counts_shown analyst.one_count analyst.count_networks analyst.count_cycles
+        analyst.noisy_counts analyst.noisy_trees analyst.noisy_tables analyst.compare
+        analyst.walking_counts analyst.chosen_values analyst.prediction analyst.predict""",
     3: """checks.testing checks.classifier checks.samples checks.scores checks.band
         checks.calibration checks.coverage checks.predictive checks.scorecard
         checks.limits checks.outputs checks.search checks.audit checks.neighbours

@@ -18,8 +18,9 @@ from dpsbi import (
     noisy_tree,
 )
 from dpsbi.analyst import noisy_tables
-from dpsbi.analyst.count_cycles import KnownSum, Turns, first_flow, known_law, network, two_trees
+from dpsbi.analyst.count_cycles import Turns
 from dpsbi.analyst.count_laws import CountLaw
+from dpsbi.analyst.count_networks import KnownSum, first_flow, known_law, network, two_trees
 from dpsbi.analyst.one_count import Pooled
 from dpsbi.checks.testing import follows_pmf
 from dpsbi.privacy import identity

@@ -14,7 +14,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from .count_cycles import Arcs, KnownSum, Turns, first_flow, known_law, network
+from .count_cycles import Turns
+from .count_networks import Arcs, KnownSum, first_flow, known_law, network
 from .da_mcmc import chains_posterior
 from .noisy_trees import check_tree, cut_to, known_totals
 from .one_count import CONTRADICTION, Pooled, likelihoods, with_prior
