@@ -1,5 +1,6 @@
 """Tables whose rows and columns both have totals, against lists of all tables."""
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
@@ -20,7 +21,7 @@ from dpsbi import (
 from dpsbi.analyst import noisy_tables
 from dpsbi.analyst.count_cycles import Turns
 from dpsbi.analyst.count_laws import CountLaw
-from dpsbi.analyst.count_networks import KnownSum, first_flow, known_law, network, two_trees
+from dpsbi.analyst.count_networks import KnownSum, first_flows, known_law, network, two_trees
 from dpsbi.analyst.one_count import Pooled
 from dpsbi.checks.testing import follows_pmf
 from dpsbi.privacy import identity
@@ -70,11 +71,11 @@ def test_draws_of_any_network_follow_the_list_of_all_tables(seed):
     tables, p = listed(laws, sums)
     if not len(tables):
         with pytest.raises(ValueError, match="no count is possible"):
-            first_flow(network(laws, sums), rng)
+            first_flows(network(laws, sums), 1, rng)
         return
     arcs = network(laws, sums)
     turns = Turns(arcs)
-    flow = np.repeat([first_flow(arcs, rng) for _ in range(10)], 300, axis=0)
+    flow = np.repeat(first_flows(arcs, 10, rng), 300, axis=0)
     for k in range(30):
         turns.sweep(flow, rng, k % 2 == 0)
     drawn = flow[:, :6]
@@ -103,6 +104,13 @@ def test_a_seed_gives_the_same_draws_with_any_executor():
     assert np.array_equal(one.theta, other.theta) and one.names == ("a", "b", "c", "d")
     assert np.array_equal(one.confidential.theta, one.theta)
     assert (one["a"] + one["b"] == 12).all() and (one["a"] + one["c"] == 9).all()
+
+
+def test_few_draws_are_rounded_up_to_those_that_tell_whether_chains_agree():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = two_by_two([7, 4, 3, 8], CROSSED, draws=10)
+    assert len(found.theta) == 32 * 64 and found.info["sweeps"] <= 4
 
 
 def test_a_killed_run_goes_on_to_the_same_draws(tmp_path, monkeypatch):
@@ -175,7 +183,7 @@ def test_noise_that_is_wider_than_a_window():
     sums = [((0, 1), 3800), ((2, 3), 3900), ((0, 2), 3700)]
     arcs = network(laws, [KnownSum(frozenset(c), t, t) for c, t in sums])
     rng, turns = np.random.default_rng(3), Turns(arcs)
-    flow = np.repeat([first_flow(arcs, rng) for _ in range(10)], 1000, axis=0)
+    flow = np.repeat(first_flows(arcs, 10, rng), 1000, axis=0)
     for j in range(40):
         turns.sweep(flow, rng, j % 2 == 0)
     p = laws[0].at(k) * laws[1].at(3800 - k) * laws[2].at(3700 - k) * laws[3].at(200 + k)
