@@ -64,7 +64,7 @@ def chance_sums(rng, cells):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_draws_of_any_network_follow_the_list_of_all_tables(seed):
-    "Five sums of each, all to a false-alarm rate of one in a million each."
+    "Four sums of each, each to a false-alarm rate of one in a million."
     rng = np.random.default_rng(seed)
     laws = [CountLaw(0, rng.dirichlet(np.ones(TOP + 1))) for _ in range(6)]
     sums = chance_sums(rng, 6)
