@@ -74,9 +74,9 @@ ROOMS = {
         checks.limits checks.outputs checks.search checks.audit checks.neighbours
         checks.loss_laws checks.exact_loss""",
     4: """planning.yields planning.curves planning.table planning.candidates
-        planning.answers planning.synthetic planning.nearby planning.networks
-        planning.inferred planning.design planning.fresh planning.sizes planning.sliders
-        planning.page""",
+        planning.answers planning.synthetic planning.nearby planning.nearby_rows planning.networks
+        planning.inferred planning.which_engine planning.design planning.fresh planning.sizes
+        planning.sliders planning.page""",
     5: """bench.tasks bench.peers bench.runs""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
