@@ -1304,6 +1304,13 @@ MUTANTS += [
         "test_planning.py",
     ),
     Mutant(
+        "planning.nearby_rows",
+        "np.hypot(scatter, share * off)",
+        "scatter",
+        "an error without what the fitted laws are off by",
+        "test_planning.py",
+    ),
+    Mutant(
         "planning.table",
         "curve[:, np.isfinite(curve[2])]",
         "curve",

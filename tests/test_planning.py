@@ -26,7 +26,8 @@ from dpsbi.checks.testing import agrees
 from dpsbi.planning.candidates import Design, Effort, Pool
 from dpsbi.planning.fresh import beside, completed, obtain
 from dpsbi.planning.inferred import by_infer
-from dpsbi.planning.nearby import Wanted, by_fitted, by_nearby, law_off, look_near
+from dpsbi.planning.nearby import Wanted, look_near
+from dpsbi.planning.nearby_rows import by_fitted, by_nearby, law_off
 from dpsbi.planning.networks import by_network, corrected
 from dpsbi.planning.synthetic import synthetic_posteriors
 from dpsbi.planning.yields import Questions, intervals, spreads, weights_of
@@ -267,7 +268,7 @@ def deaf_network(designs, candidate, values, pool, model, delta, rng):
 
 
 def test_four_sharp_counts_have_exact_answers_whatever_the_network_says(monkeypatch):
-    monkeypatch.setattr("dpsbi.planning.design.network_for", deaf_network)
+    monkeypatch.setattr("dpsbi.planning.which_engine.network_for", deaf_network)
     effort = Effort(1000, releases=5, nearby=0, exact=5)
     found = quick(FOUR, {"four": (COUNTS, DiscreteLaplace)}, epsilons=(10.0,), effort=effort)
     (row,) = found.rows
@@ -278,7 +279,7 @@ def test_four_sharp_counts_have_exact_answers_whatever_the_network_says(monkeypa
 
 
 def test_counts_that_are_suppressed_are_shown_to_a_network_as_codes(monkeypatch):
-    monkeypatch.setattr("dpsbi.planning.design.network_for", deaf_network)
+    monkeypatch.setattr("dpsbi.planning.which_engine.network_for", deaf_network)
     alone = Query(identity, sensitivity=1, step=1, dim=1)
     tens = Model(RATE, lambda theta, rng: rng.poisson(10 * theta).astype(float))
     hidden = Published(DiscreteLaplace(0.2), suppress_below=20)
@@ -657,7 +658,7 @@ def test_a_killed_plan_goes_on_to_the_same_rows(tmp_path):
     work = {"one": (QUERY, Laplace)}
     kept = dict(checkpoint=tmp_path / "plan.npz")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpsbi.planning.design.by_weights", None)
+        patch.setattr("dpsbi.planning.which_engine.by_weights", None)
         with pytest.raises(TypeError):
             quick(MODEL, work, **kept)
     calls = iter(range(1))  # one is to try it out; none simulates anew

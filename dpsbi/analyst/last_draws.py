@@ -202,7 +202,7 @@ def _failing(looked: Looked, lasts: dict[int, Last], runs: Sequence) -> bool:
 
 
 def _steering(looked: Looked, lasts: dict[int, Last], runs: Sequence) -> set:
-    "Places of which something else depends on the draws."
+    "Places on whose draws something else depends."
     loose, found = {last.place for last in lasts.values()}, set()
     for theta, trace in runs[:2]:
         base = looked.run(theta, trace.tape, loose)
@@ -213,7 +213,7 @@ def _steering(looked: Looked, lasts: dict[int, Last], runs: Sequence) -> set:
 
 # %% ../../nbs/analyst/31_last_draws.ipynb #734a90a4
 def free_draws(looked: Looked) -> tuple[dict[int, Last], int]:
-    "Values and their last draws, of which nothing depends, and how long the tapes are."
+    "Values and their last draws, on which nothing depends, and how long the tapes are."
     lasts = _candidates(looked)
     runs = [looked.fresh() for _ in range(TRIED if lasts else 0)]
     runs = [(theta, trace) for theta, trace in runs if np.isfinite(trace.s).all()]

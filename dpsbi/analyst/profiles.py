@@ -20,17 +20,6 @@ TABLE = 2**14  # counts on each side of the highest that are kept in a table, at
 GAP = 1024  # counts on each side of the highest among which a gap is looked for
 KEPT = 200.0  # how far below its maximum a profile is kept in a table
 
-
-def _first(rows: np.ndarray, u: np.ndarray, value: np.ndarray) -> np.ndarray:
-    "The first place (N,) of rows[u] (U, M), which do not fall, that reaches a value (N,)."
-    most = rows.shape[1]
-    low, high = np.zeros(len(u), np.intp), np.full(len(u), most, np.intp)
-    for _ in range(most.bit_length()):
-        middle = (low + high) // 2
-        less = (rows[u, np.minimum(middle, most - 1)] < value) & (middle < high)
-        low, high = np.where(less, middle + 1, low), np.where(less, high, middle)
-    return low
-
 # %% ../../nbs/analyst/31_profiles.ipynb #3d747d11
 @dataclass(frozen=True, eq=False)
 class Profile:

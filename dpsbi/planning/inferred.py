@@ -15,7 +15,8 @@ import numpy as np
 from ..analyst.infer import infer
 from ..mechanisms import Release
 from .answers import weighted
-from .nearby import ENOUGH, Wanted, gained
+from .nearby import Wanted, gained
+from .nearby_rows import ENOUGH
 from ..posterior import Posterior
 
 # %% ../../nbs/planning/04_inferred.ipynb #in-one

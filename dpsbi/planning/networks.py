@@ -20,7 +20,7 @@ from ..mechanisms.joint import coded, with_codes
 from ..model import Model
 from .answers import excluded, rows_of, side_by_side, told_of
 from .candidates import Design, Effort, Pool, make_design
-from .nearby import ENOUGH
+from .nearby_rows import ENOUGH
 from .yields import Questions
 from ..posterior import Posterior
 
