@@ -144,7 +144,7 @@ class GaussianFilter(_Filter):
 
 # %% ../nbs/02_accounting.ipynb #355759a2
 def divergence(loss: Loss, order: ArrayLike) -> np.ndarray:
-    "D_α; of a loss with a δ of its own, that of the rest."
+    "D_α; for a loss with a δ of its own, that of its pure part."
     if isinstance(loss, ApproximateLoss):
         return PureLoss(loss.epsilon_0).renyi(order)
     return loss.renyi(order)
@@ -185,7 +185,7 @@ class RenyiFilter(_Filter):
 
     @classmethod
     def suited(cls, epsilon: float, delta: float, loss: Loss) -> "RenyiFilter":
-        "At the order that lets this loss be repeated most often."
+        "The filter at the order that lets this loss be repeated most often."
         room = epsilon - conversion(delta / 2)
         each = divergence(loss, ORDERS)
         repeats = np.where(room > 0, room / np.maximum(each, 1e-300), 0.0)

@@ -58,7 +58,7 @@ def gaussian_delta(epsilon: float, ratio: float) -> float:
 
 # %% ../nbs/01_conversions.ipynb #gauss-eps-1
 def loosened(value: float, fine: Callable[[float], bool], towards: float = math.inf) -> float:
-    "`value`, or the next in ever larger float steps towards an end that is `fine` in floats too."
+    "`value`, or where it is not `fine` the first that is, in growing float steps `towards` an end."
     steps = 1
     while not fine(value):
         for _ in range(steps):

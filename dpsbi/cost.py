@@ -55,7 +55,7 @@ class Price:
 
     @classmethod
     def of(cls, loss: Loss, delta: float = 0.0) -> Self:
-        """The cost of a release whose loss is known; its ε is inf where it must be.
+        """The cost of a release whose loss is known; its ε is inf where none is known at this δ.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Cost(Price):
         return self.epsilon <= other.epsilon and self.delta <= other.delta
 
     def group(self, size: int) -> "Cost":
-        """What a group of so many records pays, at the δ that the group's loss has.
+        """The cost for a group of `size` records, at the δ that the group's loss has.
 
         Parameters
         ----------

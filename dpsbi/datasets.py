@@ -15,7 +15,7 @@ from .privacy import numeric
 
 # %% ../nbs/08_datasets.ipynb #8709f2a7
 class Simulator(Protocol):
-    "What is simulated from: a `dpsbi.model.Model`."
+    "What simulations come from, such as a `dpsbi.model.Model`."
 
     @property
     def simulate(self) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
@@ -31,7 +31,7 @@ class Simulator(Protocol):
 
     @property
     def beyond(self) -> int | Callable | None:
-        "What else of a data set is to be known."
+        "What else of a data set is wanted, besides the query's values."
 
 # %% ../nbs/08_datasets.ipynb #14eadee8-0
 def simulated(model: Simulator, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

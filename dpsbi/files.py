@@ -16,7 +16,7 @@ import numpy as np
 
 # %% ../nbs/00_files.ipynb #8b90ee26
 def flush_folder(folder: str | Path) -> None:
-    "Make a renaming in `folder` last through a power cut, where the system can (not on Windows)."
+    "Make a renaming in `folder` survive a power cut, where the system can (not on Windows)."
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -26,7 +26,7 @@ def flush_folder(folder: str | Path) -> None:
 
 # %% ../nbs/00_files.ipynb #fd541e13
 def write_atomically(path: str | os.PathLike, data: bytes) -> None:
-    "Write `data` to `path`, file and folder flushed: readers and crashes meet the old or the new."
+    "Write `data` to `path`, and flush file and folder: a crash leaves the old file or the new one."
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

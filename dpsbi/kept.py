@@ -78,7 +78,7 @@ def shares(weights: np.ndarray, m: int) -> np.ndarray:
 
 # %% ../nbs/04_kept.ipynb #kept-keeper
 def widened(s: np.ndarray, width: int) -> np.ndarray:
-    "Values (k, r) with so many columns: NaN beside simulations that all failed, of unknown width."
+    "Values (k, width); all NaN where simulations failed whose width was not known."
     if s.shape[1] == width:
         return s
     if not np.isnan(s).all():
@@ -197,7 +197,7 @@ class Keeper(Selection):
 
 # %% ../nbs/04_kept.ipynb #kept-every
 class Every:
-    """Values of every sweep of chains that run side by side, or of every so-many-th.
+    """Values of every sweep of chains that run side by side, or of evenly spaced ones.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class Every:
 
 
 def of_chains(s: np.ndarray, length: int, stride: int) -> np.ndarray | Thinned:
-    """Values (..., m, r) of every so-many-th of the sweeps, by draws, chain after chain.
+    """Values (..., m, r) of evenly spaced sweeps, as draws, chain after chain.
 
     Parameters
     ----------

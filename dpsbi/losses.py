@@ -61,7 +61,7 @@ class Loss:
         return None
 
     def group(self, size: int) -> "Loss":
-        "The loss of a group of so many records; ValueError where no bound is known."
+        "The loss of a group of `size` records; ValueError where no bound is known."
         raise ValueError(f"no bound for groups is known of {self!r}")
 
 # %% ../nbs/01_losses.ipynb #61eb4051

@@ -114,7 +114,7 @@ class Model(Described):
         The simulator is a function (theta (B, d), u (B, inputs)) of independent standard normal
         inputs u instead of a generator.
     beyond : int or callable, optional
-        What else of a data set is to be known: the weeks to come, those that were left out. A
+        What else of a data set is wanted: the weeks to come, those that were left out. A
         function, data sets (B, *x) -> (B, h); or h, where the last h of the values that the
         simulator returns are not the query's. Exact engines keep it beside the query's values.
 

@@ -67,7 +67,7 @@ def as_shape(size: Any) -> tuple[int, ...]:
 
 # %% ../nbs/12_reader.ipynb #93ca6d50
 class Reader:
-    "What all the laws below read their numbers by."
+    "Reads the numbers of a tape; all laws derive from it."
 
     tape: Tape
 

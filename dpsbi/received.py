@@ -15,7 +15,7 @@ from .mechanisms.joint import check_possible
 
 # %% ../nbs/08_received.ipynb #b4845d6e-3
 def check_release(release: Any) -> Release:
-    """The release, less values that were not published.
+    """The release without the values that were not published.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def check_release(release: Any) -> Release:
 
 # %% ../nbs/08_received.ipynb #25bedf9f
 def check_complete(release: Any, suppressed: bool = False) -> None:
-    "ValueError where a value is missing, or suppressed unless that is allowed; as `check_release`."
+    "As `check_release`; ValueError where a value is missing, or suppressed unless that is allowed."
     given = check_release(release)
     lacking = given is not release or not suppressed and np.isnan(release.s_dp).any()
     if lacking:

@@ -99,7 +99,7 @@ PROBES = (3, 5)  # rows in a batch: two sizes, as one might be the size of somet
 
 
 def probe_size() -> int:
-    "Simulations that `runs_by_row` makes."
+    "The number of simulations that `runs_by_row` makes."
     return sum(PROBES) * 3
 
 # %% ../nbs/14_replayed.ipynb #2629cba3-p2

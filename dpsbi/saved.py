@@ -68,7 +68,7 @@ def _arguments(data: bytes) -> tuple[tuple, Any]:
 
 
 def unpacked(data: bytes, make: Callable[..., Draws] = Draws, source: str | Path = "the file"):
-    """What `pack` kept, made anew.
+    """The draws in the bytes that `pack` made.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ class Trusted(Said):
         return column_tails(self.theta, self.log_weights)
 
     def doubtful(self) -> list[str]:
-        """What rests on a few draws, of each parameter.
+        """Which averages of each parameter rest on a few draws.
 
         Returns
         -------
