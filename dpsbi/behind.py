@@ -195,7 +195,7 @@ class Layout:
 
 
 def layout(release: Release, model: Model, size: int) -> Layout:
-    """The layout of so many values.
+    """The layout of `size` values.
 
     Parameters
     ----------

@@ -235,7 +235,7 @@ class Book:
 
     @contextmanager
     def held(self) -> Iterator["Book"]:
-        "Alone with the book, as it now is."
+        "The book as it now is, locked against all others."
         with self._lock, self._file_lock:
             if self.path is not None:
                 self._refresh()

@@ -93,9 +93,9 @@ def spread_ess(chains: np.ndarray, families: int | None = None) -> np.ndarray:
     chains : array (c, n, d)
         The draws.
     families : int, optional
-        How many groups of c / families chains, one after another, began apart from each other.
-        Those of one began at relatives: until chains are worth three draws each, what the spread
-        of the families' means says holds, where that is less.
+        The number of groups of c / families consecutive chains each. Chains of one group began at
+        related places. Until chains are worth three draws each, the spread of the groups' means
+        decides where it gives less.
     """
     worth = _by_means(chains)
     if families is None:

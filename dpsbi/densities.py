@@ -84,7 +84,7 @@ def smooth(
     weights : array (n,)
         Their weights, which sum to one.
     ess : float
-        So many equally weighted draws are they worth.
+        The number of equally weighted draws that they are worth.
     size : int
         Points of each axis.
     marks : array, optional

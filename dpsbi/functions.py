@@ -105,7 +105,7 @@ def spelled(function: Callable, params: dict) -> str:
 
 # %% ../nbs/09_functions.ipynb #9f68cd33
 class OfTheGenerator(Exception):
-    "What a generator says to whoever called the function that it was given to: no failure of that."
+    "An error of the generator that a function was given, and no failure of the function."
 
 # %% ../nbs/09_functions.ipynb #fn-source
 def _source(function: Callable, columns: dict, deterministic: bool) -> str:

@@ -113,7 +113,7 @@ def _no_values(posterior: Draws) -> str:
 
 
 def values_info(info: dict, draws: Draws) -> dict:
-    "The story of the confidential values, of that of their draws and of the whole posterior."
+    "The info of the confidential values, from that of their draws and of the whole posterior."
     told = {key: draws.info[key] for key in _ABOUT_VALUES if key in draws.info}
     if "values_rhat" in info:
         told["rhat"] = info["values_rhat"]

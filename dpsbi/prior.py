@@ -17,7 +17,7 @@ from .marginals import is_density, marginal
 
 # %% ../nbs/07_prior.ipynb #59f60af7
 class Columns:
-    """Named parts of a prior, side by side: whose columns are whose.
+    """Named parts of a prior side by side, and the columns of each.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class Prior(Columns):
 # %% ../nbs/07_prior.ipynb #c4770b13
 @dataclass(frozen=True)
 class FreePrior:
-    """A prior of your own, with the unconstrained space that methods ask for: its own.
+    """A prior of your own, whose unconstrained space is that of the parameters themselves.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def _check_function(fn) -> None:
 # %% ../nbs/00_privacy.ipynb #a17a7372-b1
 @dataclass(frozen=True, repr=False)
 class Stated:
-    "What is stated of a query; for the fields see `Query`."
+    "What is stated about a query; for the fields see `Query`."
 
     fn: Callable[[np.ndarray], np.ndarray]
     sensitivity: float
@@ -189,7 +189,7 @@ def _finite_number(entry: Any) -> float:
 
 @contextmanager
 def hushed() -> Iterator[None]:
-    "Within it nothing warns: a warning about confidential values is an output."
+    "A context in which nothing warns: a warning about confidential values is an output."
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

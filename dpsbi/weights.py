@@ -174,7 +174,7 @@ def kurtosis(theta: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def most_kurtosis(ess: float) -> float:
-    "The largest kurtosis at which the sd of so many draws is believed."
+    "The largest kurtosis at which the sd of draws of this effective size is believed."
     return 3 + 6 * np.cbrt(ess / 2000)
 
 # %% ../nbs/04_weights.ipynb #4553fac2

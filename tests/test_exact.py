@@ -467,7 +467,7 @@ def test_infer_solves_ten_counts_where_weights_cost_five_hundred_simulations_a_d
 
 
 def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false alarm: 1e-6
-    module = sys.modules["dpsbi.analyst.infer"]
+    module = sys.modules["dpsbi.analyst.by_moves"]
     asked, real = [], module.input_smc
     draws = np.random.default_rng(3).normal(25.0, 3.0, 4000)
     network = Posterior(draws, None, ("theta",), dict(method="sppe", simulations=500))
@@ -481,9 +481,10 @@ def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false
         return found
 
     monkeypatch.setattr(module, "input_smc", short_from_the_prior)
-    monkeypatch.setattr(module, "_neural", lambda task, rng: network)
+    monkeypatch.setattr("dpsbi.analyst.by_network.neural", lambda task, rng: network)
     nothing = Posterior(draws, None, ("theta",), dict(fresh=False, thrifty=False))
-    monkeypatch.setattr(module, "_weighed", lambda task, rng: (nothing, "no weights"))
+    infer_room = sys.modules["dpsbi.analyst.infer"]
+    monkeypatch.setattr(infer_room, "by_weight", lambda task, rng: (nothing, "no weights"))
     release, mean = ten_counts()
     model = Model(GAMMA, sums_of_two)
     found, _ = heard(release, model, target_ess=200, max_simulations=40_000)
@@ -495,7 +496,7 @@ def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false
 
 
 def test_weights_that_are_only_too_few_are_drawn_again(monkeypatch):
-    module = sys.modules["dpsbi.analyst.infer"]
+    module = sys.modules["dpsbi.analyst.by_weights"]
     asked = []
 
     def few(*given, target_ess, **more):

@@ -48,7 +48,8 @@ ROOMS = {
         analyst.populations analyst.smc_abc analyst.record_steps analyst.da_mcmc
         analyst.ghosts analyst.leaps analyst.unknown_n analyst.normal_coordinates
         analyst.sites analyst.sparse_lines analyst.lines analyst.starts analyst.clouds
-        analyst.local_lines analyst.moves analyst.temperatures analyst.input_smc
+        analyst.local_lines analyst.moves analyst.temperatures analyst.full_power
+        analyst.input_smc
         analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.aims analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.own_inputs
@@ -62,7 +63,8 @@ ROOMS = {
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.unreached analyst.attempts
-        analyst.frugal analyst.summed analyst.chosen analyst.infer analyst.sorted_laws
+        analyst.frugal analyst.summed analyst.chosen analyst.by_weights analyst.by_moves
+        analyst.by_network analyst.infer analyst.sorted_laws
         analyst.count_laws analyst.count_trees analyst.count_ranks analyst.count_folds
         analyst.counts_shown analyst.one_count analyst.count_networks analyst.count_cycles
         analyst.noisy_counts analyst.noisy_trees analyst.noisy_tables analyst.compare

@@ -468,7 +468,7 @@ def test_a_run_that_a_simulator_ends_is_heard_and_resumes(name, end, tmp_path, c
 @cases("stage", ["importance", "neural", "refine"])
 def test_infer_swallows_no_error_of_the_simulator(stage, monkeypatch):
     monkeypatch.setattr(
-        "dpsbi.analyst.infer.FIRST", 100
+        "dpsbi.analyst.by_network.FIRST", 100
     )  # 1,000 + 260 simulations by importance, 1,000 neural, 40 to refine
     done, start, error = (
         [0],

@@ -10,7 +10,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "nbs/tutorials/07_warnings.ipynb"
-REASONS = ("_disagreement", "doubts", "_doubts", "_audited", "unconfirmed")  # functions in words
+REASONS = (
+    "_disagreement",
+    "doubts",
+    "_doubts",
+    "_audited",
+    "unconfirmed",
+    "networked",
+)  # functions in words
 SPOKEN = {"doubted", "_message"}  # functions whose words reach a warning as a variable
 
 
