@@ -190,7 +190,7 @@ def noisy_smallest(
     delta: float = 0.0,
     monotone: bool = False,
 ) -> np.ndarray:
-    """Indices of the smallest distances, chosen privately; costs (ε, δ), which the caller pays first.
+    """Indices of the smallest distances, chosen privately; costs (ε, δ), paid by the caller first.
 
     Parameters
     ----------
