@@ -118,7 +118,7 @@ class NoisySmallest(Choosing):
     Parameters
     ----------
     sensitivity : float
-        Of each distance, as computed.
+        The most that any distance, as computed, moves between neighbours.
     count : int
         How many to choose.
     scale : float
@@ -190,7 +190,7 @@ def noisy_smallest(
     delta: float = 0.0,
     monotone: bool = False,
 ) -> np.ndarray:
-    """Indices of the smallest distances, chosen privately; costs (ε, δ).
+    """Indices of the smallest distances, chosen privately; costs (ε, δ), paid by the caller first.
 
     Parameters
     ----------

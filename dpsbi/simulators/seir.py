@@ -171,7 +171,7 @@ def new_cases_query(count: int, norm: str = "l1", neighbours: str = "replace") -
     count : int
         L, how many counts.
     norm : {"l1", "l2"}
-        Of the sensitivity: 2 and the root of 2 for "replace".
+        Of the sensitivity: 2 and the root of 2 for "replace", and 1 for a single count.
     neighbours : {"replace", "add-remove"}
         What one person may do: have another record, or none at all.
 
