@@ -24,7 +24,7 @@ from dpsbi import (
 )
 from dpsbi.analyst import moves
 from dpsbi.analyst.lines import Line, ridge
-from dpsbi.analyst.local_lines import Bent, LocalLine, bent, step
+from dpsbi.analyst.local_lines import Bent, LocalLine, bent, learned, step
 from dpsbi.analyst.normal_coordinates import NormalCoordinates
 from dpsbi.analyst.sites import Profiles, Sites
 from dpsbi.analyst.sparse_lines import apart, sparse
@@ -367,9 +367,9 @@ def test_what_is_not_finished_is_not_called_exact():
     assert found.exact is False and found.info["unfinished"] and found.log_weights is not None
 
 
-def test_without_patience_half_of_the_simulations_decide():
+def test_without_patience_a_share_of_the_simulations_decides():
     hopeless = run(*sharp(), draws=200, limit=4000, patient=False)
-    assert not hopeless.exact and hopeless.info["simulations"] <= 2000
+    assert not hopeless.exact and hopeless.info["simulations"] <= 2400
     assert "end at power" in hopeless.info["reason"]
     easy = counts(6, scale=4.0)
     one, other = (run(*easy, draws=100, limit=8000, patient=patient) for patient in (False, True))
@@ -423,6 +423,13 @@ def test_refusals():
         run(Release([0.5], query(1), DiscreteLaplace(1.0)), model)
     with pytest.raises(ValueError, match="start is a posterior"):
         run(release, model, start=Posterior(np.ones((500, 1)), None, ("other",)))
+    known = Posterior(np.full((500, 1), 1.0), None, model.prior.names)
+    with pytest.raises(ValueError, match="look confirms a start"):
+        run(release, model, look=known)
+    with pytest.raises(TypeError, match="look must be a Posterior"):
+        run(release, model, start=known, look=known.theta)
+    with pytest.raises(ValueError, match="look is a posterior of"):
+        run(release, model, start=known, look=Posterior(np.ones((500, 1)), None, ("other",)))
     own = np.random.default_rng(1)
     with pytest.raises(ValueError, match="generator of its own"):
         run(release, Model(model.prior, lambda theta, rng: own.normal(theta)))
@@ -513,8 +520,9 @@ def test_forty_counts():
 
 
 def stretched(x):
-    "Three inputs; the line that belongs to each b = (x₁, x₂) has a slope of its own."
-    return x[:, :1] * np.exp(0.5 * x[:, 1:2]) + 0.3 * x[:, 2:] ** 2
+    "Three inputs; the slope changes along the line that belongs to each b, and with b."
+    bowed = 0.5 * np.exp(0.8 * x[:, :1])
+    return x[:, :1] * np.exp(0.5 * x[:, 1:2]) + bowed + 0.3 * x[:, 2:] ** 2
 
 
 def test_halves_may_hold_different_numbers_of_directions():
@@ -538,11 +546,25 @@ def test_a_simulator_that_runs_wild_leaves_no_line():
     line = Line.fit(x, s, np.ones(500), Sites.fit(Profiles.of(release, s, log_eta), 1.0))
     line = LocalLine.of(line).with_error(np.full(2, 0.1))
     wild = lambda x: np.where(x[:, 1:2] > 0, 1e10 * (x[:, :1] + 0.3 * x[:, 2:]), tame(x))
-    lines = bent(line, x, wild)
-    lost = (lines.slope == 0).all(axis=(1, 2))
-    assert 0 < lost.sum() < 500 and len(line.steps) == 2
+    taught = learned(line, x, wild(x), wild)
+    assert np.allclose(taught.slopes(x @ line.basis), line.slopes(x @ line.basis), rtol=0.01)
+    assert learned(line, x, np.full_like(s, np.nan), wild) is line
+    lines = bent(taught, x, wild)
     new, gain, there = step(line, x, lines, np.full(500, 0.8), wild, rng)
     assert np.isfinite(new).all() and not np.isnan(gain).any() and np.isfinite(there.slope).all()
+
+
+def test_slopes_are_learned_where_they_change():
+    rng, bowl = np.random.default_rng(2), lambda x: x[:, :1] + 0.3 * x[:, :1] ** 2
+    release, x = Release([2.0], query(1), Laplace(0.3)), 1 + rng.standard_normal((500, 2))
+    log_eta = release.mechanism.log_prob(release.s_dp, bowl(x))
+    sites = Sites.fit(Profiles.of(release, bowl(x), log_eta), 1.0)
+    line = LocalLine.of(Line.fit(x, bowl(x), np.ones(500), sites))
+    taught, at = learned(line, x, bowl(x), bowl), np.array([[-1.0, 0.0], [2.0, 0.0]])
+    found = taught.slopes(at @ line.basis)[:, 0] @ line.basis.T
+    step = 0.15 * np.abs(line.steps[0] * line.basis[0, 0])  # differences look ahead, so they miss
+    assert np.allclose(found[:, 0], 1 + 0.6 * at[:, 0], atol=0.02 + 2 * step)
+    assert taught.begins == 3 and taught.cost == 2
 
 
 def kept_by_local_lines(release, moves, rng, ratio=True):
@@ -552,6 +574,7 @@ def kept_by_local_lines(release, moves, rng, ratio=True):
     log_eta = release.mechanism.log_prob(release.s_dp, s)
     sites = Sites.fit(Profiles.of(release, s, log_eta), 1.0)
     line = LocalLine.of(Line.fit(others, s, np.ones(2000), sites)).with_error(np.array([0.1]))
+    line = learned(line, others[:200], s[:200], stretched)
     x = others[rng.choice(2000, 2000, p=np.exp(log_eta) / np.exp(log_eta).sum())]
     lines = bent(line, x, stretched)
     for _ in range(moves):

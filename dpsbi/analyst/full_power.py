@@ -13,7 +13,7 @@ from scipy import stats
 
 from .clouds import Task
 from .consensus import ALARM, LEAST
-from .moves import POPULATIONS, begun, calls, move
+from .moves import POPULATIONS, beginning, begun, calls, move
 from .temperatures import Stage
 from ..chains import APIECE, spread_ess
 from ..kept import Every
@@ -42,10 +42,10 @@ def chains(task: Task, stage: Stage, draws: int, patient: bool, rng) -> tuple:
     d, start = task.coordinates.dim, stage.moved.last
     lines = stage.ways(1.0, d)
     shape, cost = start.log_eta.shape, start.log_eta.size * calls(lines)
-    if task.left >= cost:
+    if task.left >= start.log_eta.size * beginning(lines):
         lines, start = begun(task, lines, start, rng.spawn(1)[0])
     beta, wanted = stage.length(lines), max(draws, APIECE * math.prod(shape))
-    half = math.inf if patient else task.limit // 2
+    half = math.inf if patient else task.limit - task.left // 2
     places, accepted, check, values = [], [], 8, Every()
     while task.left >= cost:
         deal, fill, run = rng.spawn(1)[0].spawn(3)
@@ -57,7 +57,7 @@ def chains(task: Task, stage: Stage, draws: int, patient: bool, rng) -> tuple:
         accepted.append(better.mean())
         if task.limit - task.left > half and len(places) > 3:
             half = math.inf  # one look, half-way
-            if disagreeing(np.stack(places, axis=2)) >= 0:
+            if _hopeless(np.stack(places, axis=2)):
                 break
         if len(places) >= check:
             worth = worth_of(np.stack(places, axis=2)).min()
@@ -66,6 +66,11 @@ def chains(task: Task, stage: Stage, draws: int, patient: bool, rng) -> tuple:
             check = math.ceil(1.2 * check)
     v = np.stack(places, axis=2) if places else np.empty((*shape, 0, d))
     return v, start, float(np.mean(accepted or [np.nan])), values
+
+
+def _hopeless(v: np.ndarray) -> bool:
+    "Whether populations v (P, M, L, d) disagree, and as many moves again will not forget that."
+    return disagreeing(v) >= 0 and 2 * worth_of(v).min() < APIECE * math.prod(v.shape[:2])
 
 # %% ../../nbs/analyst/38_full_power.ipynb #fp-none
 def no_chains(stage: Stage):

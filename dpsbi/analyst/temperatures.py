@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .clouds import Cloud, Task
-from .moves import MOVES, POPULATIONS, Moved, block, calls, lines_of, local
+from .moves import MOVES, POPULATIONS, Moved, beginning, block, calls, lines_of, local
 from .proposals import temper
 from .sites import Profiles
 from .starts import Start, begun_at
@@ -46,7 +46,7 @@ def _evidence(log_eta: np.ndarray, change: float) -> np.ndarray:
 
 # %% ../../nbs/analyst/37_temperatures.ipynb #8d0639f4
 MOST_MOVES = 100
-RENEWED = 2.0  # mean squared jumps that a chain should make at each power
+RENEWED = 3.0  # mean squared jumps that a chain should make at each power
 HOPED = 0.3  # renewal of a move by local lines, before any was made
 
 # %% ../../nbs/analyst/37_temperatures.ipynb #8d0639f4-p2-b1
@@ -129,7 +129,7 @@ def _warmer(task, stage, chains, rng) -> Stage | None:
     power = _next_power(cloud.log_eta, before)
     lines = stage.ways(power, task.coordinates.dim)
     moves = _moves(stage, lines)
-    if task.left < POPULATIONS * chains * (moves + 1) * calls(lines):
+    if task.left < POPULATIONS * chains * (moves * calls(lines) + beginning(lines)):
         return None
     weights = _weights(cloud.log_eta, power - before)
     if not (weights.sum(axis=1) > 0).all():  # a population that has lost all its particles
