@@ -22,11 +22,16 @@ from threadpoolctl import threadpool_limits
 
 from .gradients import through
 from .layers import Shape, inverse, spline_layers
-from .scaling import Scaling
+from .scaling import Scaling, products
 from ..privacy import read_arrays, write_atomically
 
 # %% ../../nbs/analyst/40_conditional_flow.ipynb #f1024b4b
 import torch  # after the layers: they say what to install where it is missing
+
+# %% ../../nbs/analyst/40_conditional_flow.ipynb #241e87ee
+def _lifted(u, rows: int):
+    "Features u (n, k), and their products where the regression has that many rows."
+    return u if rows == u.shape[1] else torch.cat([u, products(u)], 1)
 
 # %% ../../nbs/analyst/40_conditional_flow.ipynb #57c026a0
 class Net(torch.nn.Module):
@@ -45,7 +50,7 @@ class Net(torch.nn.Module):
 
     def log_prob(self, y, u, inflate=1.0):
         "log q(x | c), (n,), for y = scaling.units(x) (n, d), u = scaling.features(c) (n, k)."
-        left = y - self.intercept - u @ self.slope
+        left = y - self.intercept - _lifted(u, len(self.slope)) @ self.slope
         e, log_det = through(self.splines, left @ self.inverse_factor.T, u)
         return (
             log_det
@@ -217,7 +222,7 @@ def _inputs(scaling: Scaling, x, context) -> tuple[np.ndarray, Any]:
     return x, torch.as_tensor(np.array(np.broadcast_to(u, (len(x), u.shape[-1]))))
 
 # %% ../../nbs/analyst/40_conditional_flow.ipynb #af61b193
-FORMAT, VERSION = "dpsbi.ConditionalFlow", 3
+FORMAT, VERSION = "dpsbi.ConditionalFlow", 2
 
 
 def _part(arrays, prefix: str) -> dict[str, np.ndarray]:
@@ -227,22 +232,14 @@ def _part(arrays, prefix: str) -> dict[str, np.ndarray]:
     }
 
 
-def _scaling(arrays, version: int) -> Scaling:
-    "The units of a flow; of version 2 only where no context was bent."
-    parts = _part(arrays, "scaling.")
-    if version == 2 and (parts.pop("bend").any() or parts.pop("origin").any()):
-        raise ValueError("its contexts are bent, as they could be in version 2")
-    return Scaling(**parts)
-
-
 def _read(kind: type, arrays: dict[str, np.ndarray]) -> Any:
     "The flow of which these are the arrays."
     about = json.loads(str(arrays["about"]))
-    if about["format"] != FORMAT or about["version"] not in (2, VERSION):
+    if (about["format"], about["version"]) != (FORMAT, VERSION):
         raise ValueError(f"format {about['format']!r}, version {about['version']!r}")
     if not all(0 < size <= 4096 for size in about["shape"].values()):
         raise ValueError(f"its shape is {about['shape']}")
-    scaling = _scaling(arrays, about["version"])
+    scaling = Scaling(**_part(arrays, "scaling."))
     flow = kind(Shape(**about["shape"]), scaling, _part(arrays, "net."))
     numbers = (*vars(flow.scaling).values(), *flow.weights.values())
     if not all(np.isfinite(array).all() for array in numbers):

@@ -21,7 +21,7 @@ from dpsbi.analyst.conditional_flow import (
 )
 from .descent import Descent, Run, as_tensors, descend, minibatches
 from .layers import PRESETS, Shape, as_shape  # noqa: F401
-from .scaling import REACH, Scaling, fit_scaling  # noqa: F401
+from .scaling import CURVED, REACH, Scaling, bent, fit_scaling  # noqa: F401
 from ..running import progress_bar
 
 # %% ../../nbs/analyst/40_flows.ipynb #146642e3

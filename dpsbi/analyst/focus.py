@@ -42,64 +42,73 @@ class Near:
 
     Parameters
     ----------
-    scaling : of a fit; it has the regression m
+    scaling : of a fit; it has the regression m and the whitening w
     s_dp : array (r,), the published release
     reach : standard deviations beyond which g = 0
-    tau : weight of the resemblance
+    tau : weight of the resemblance in regression
+    rho : weight of the resemblance of the contexts themselves
     """
 
     scaling: Scaling
     s_dp: np.ndarray
     reach: float = REACH
     tau: float = 0.0
+    rho: float = 0.0
 
     def __call__(self, c: np.ndarray) -> np.ndarray:
-        alike, out = self.parts(c.reshape(-1, c.shape[-1]))
-        return np.where(out, -np.inf, self.tau * alike).reshape(c.shape[:-1])
+        by_mean, by_context, out = self.parts(c.reshape(-1, c.shape[-1]))
+        log_g = np.where(out, -np.inf, self.tau * by_mean + self.rho * by_context)
+        return log_g.reshape(c.shape[:-1])
 
-    def sharpened(self, c: np.ndarray, log_u: np.ndarray) -> tuple["Near", np.ndarray]:
-        """With the largest tau that the effective size allows; and log u g (n,) at contexts (n, r).
+    def weigh(self, c: np.ndarray, log_u: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """log u g (n,) at contexts (n, r), with the sharpest tau and rho; and these.
 
-        Parameters
-        ----------
-        c : array (n, r), contexts
-        log_u : array (n,), log weights of them
+        They are as large as the effective size allows.
         """
-        alike, out = self.parts(c)
+        by_mean, by_context, out = self.parts(c)
         log_u = np.where(out, -np.inf, log_u)
-        power = _sharpest(log_u, alike, max(FEW, SHARE * len(c)))
-        return replace(self, tau=power), log_u + power * alike
+        wanted, rho = max(FEW, SHARE * len(c)), 0.0
+        tau, size = _sharpest(log_u, by_mean, wanted, 1.0)
+        if size >= wanted:
+            rho, _ = _sharpest(log_u + tau * by_mean, by_context, wanted, 1.0)
+        return log_u + tau * by_mean + rho * by_context, tau, rho
 
-    def parts(self, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        "Minus half the squared distance of contexts (n, r), and whether they are out of reach."
+    def parts(self, c: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """How far contexts (n, r) are: three arrays (n,).
+
+        Minus half the squared distance in regression, the same in context, and whether they
+        are out of reach.
+        """
+        w, at = self.scaling.white(c), self.scaling.white(self.s_dp)[None]
         u, u_dp = self.scaling.features(c), self.scaling.features(self.s_dp)[None]
         shift = self.scaling.expected(u) - self.scaling.expected(u_dp)
         gap = np.linalg.solve(self.scaling.factor, shift.T)
-        out = np.abs(self.scaling.white(c)).max(axis=1) > self.reach
-        return -0.5 * (gap**2).sum(axis=0), out
+        by_mean = -0.5 * (gap**2).sum(axis=0)
+        by_context = -0.5 * ((w - at) ** 2).sum(axis=1)
+        return by_mean, by_context, np.abs(w).max(axis=1) > self.reach
 
 # %% ../../nbs/analyst/42_focus.ipynb #d3935eba
-def _sharpest(log_u, log_g, wanted: float) -> float:
-    """The largest power up to 1 at which u g^power has effective size `wanted`.
+def _sharpest(log_u, log_g, wanted: float, most: float) -> tuple[float, float]:
+    """The largest power up to `most` at which u g^power has effective size `wanted`, and that size.
 
     Or the power at which the effective size first has its maximum.
     """
     best = 0.0, 0.0
-    for power in 2.0 ** -np.arange(0, 30, 0.5):
+    for power in most * 2.0 ** -np.arange(0, 30, 0.5):
         size = kish(log_u + power * log_g)
         if size >= wanted:
-            return power
+            return power, size
         # blunter, until the heavy weights of the prior's draws rule
         if best[1] >= min(FEW, wanted / 2) and size < 0.8 * best[1]:
-            break
+            return best
         best = max(best, (power, size), key=lambda found: found[1])
-    return best[0]
+    return best
 
 # %% ../../nbs/analyst/42_focus.ipynb #10fce841
 def focus(
-    mechanism: Any, s_dp: np.ndarray, sims: Simulations, rng: np.random.Generator
+    mechanism: Any, s_dp: np.ndarray, sims: Simulations, rng: np.random.Generator, turns: int = 8
 ) -> tuple[Near, Scaling]:
-    """Where to learn when the noise is sharp.
+    """Where to learn when the noise is sharp, by regression and weights in turn.
 
     Parameters
     ----------
@@ -107,20 +116,24 @@ def focus(
     s_dp : array (r,), the published release
     sims : the simulations, none of them failed
     rng : for one noise draw of each simulation
+    turns : of regression and weights
 
     Returns
     -------
     the weights g of contexts, and the regression there
     """
     c = mechanism.sample(sims.s, rng)
-    # any regression may define g; without u, the near are many
-    power = temper(np.zeros(len(sims)), sims.log_eta, ENOUGH)
-    near_by = scaled_exp(power * np.maximum(sims.log_eta, -1e300))
-    scaling = fit_scaling(sims.z, c, near_by)
-    far = np.abs(scaling.white(c)).max(axis=1)
-    reach = max(REACH, np.abs(scaling.white(s_dp)).max(), np.quantile(far, 0.1))
-    near, log_v = Near(scaling, s_dp, reach).sharpened(c, sims.log_u)
-    return near, fit_scaling(sims.z, c, scaled_exp(log_v))
+    noise = np.median(np.abs(mechanism.sample(sims.s, rng) - c), axis=0)
+    even = np.zeros(len(sims))  # any regression may define g; without u, the near are many
+    log_v = temper(even, sims.log_eta, ENOUGH) * np.maximum(sims.log_eta, -1e300)
+    for _ in range(turns):
+        scaling = fit_scaling(sims.z, c, scaled_exp(log_v), noise)
+        far = np.abs(scaling.white(c)).max(axis=1)
+        reach = max(REACH, np.abs(scaling.white(s_dp)).max(), np.quantile(far, 0.1))
+        near = Near(scaling, s_dp, reach)
+        log_v, _, _ = near.weigh(c, even)
+    log_v, tau, rho = near.weigh(c, sims.log_u)
+    return replace(near, tau=tau, rho=rho), fit_scaling(sims.z, c, scaled_exp(log_v), noise)
 
 # %% ../../nbs/analyst/42_focus.ipynb #6aaed9ea-1
 def near_release(
