@@ -107,7 +107,7 @@ class Account(Counted):
         entries, how = self.history, self.composition
         left = f", {say(self.remaining)} remains" if how in ("sum", "zcdp", None) else ""
         how = f"; composition {how!r}" if how else ""
-        spent = f"spent {say(self.spent)} in {len(entries)} releases"
+        spent = f"spent {say(self.spent)} in {len(entries)} release{'s' * (len(entries) != 1)}"
         return f"Ledger({say(self.budget)}; {spent}{left}{how})"
 
 # %% ../nbs/03_ledger.ipynb #led-refusals

@@ -57,7 +57,7 @@ class OfStatistics(Distance):
 class SummaryDistance(OfStatistics):
     """The norm of the difference of two data sets' statistics, at most 2²⁸ sensitivities.
 
-    Made by summary_distance.
+    Made by summary_distance. Neighbours and the unit of protection are those of the query.
 
     Parameters
     ----------

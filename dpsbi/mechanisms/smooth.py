@@ -195,6 +195,8 @@ def smooth_example(noise: SmoothNoise) -> Example:
 class SmoothLaplace(SmoothNoise):
     """Laplace noise of scale multiplier × smooth sensitivity (l1; l2 costs √p more): (ε, δ).
 
+    Neighbours and the unit of protection are those of the query.
+
     Parameters
     ----------
     multiplier, floor : float
@@ -231,6 +233,8 @@ class SmoothLaplace(SmoothNoise):
 @dataclass(frozen=True)
 class SmoothGaussian(SmoothNoise):
     """Normal noise of standard deviation multiplier × smooth sensitivity (l2 or l1): (ε, δ).
+
+    Neighbours and the unit of protection are those of the query.
 
     Parameters
     ----------

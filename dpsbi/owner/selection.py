@@ -192,6 +192,8 @@ def noisy_smallest(
 ) -> np.ndarray:
     """Indices of the smallest distances, chosen privately; costs (ε, δ), paid by the caller first.
 
+    Neighbours and the unit of protection are those for which the sensitivity holds.
+
     Parameters
     ----------
     distances : array (T,)

@@ -133,8 +133,8 @@ def _each_outbreak(x, y):
 class OutbreakDistance(ClippedMean):
     """The mean of n clipped outbreak distances, one for each confidential outbreak.
 
-    The sensitivity is clip/n, a record an outbreak. between(x, y): x (n, 8) against a batch
-    y (B, n, 8), as birth_death(outbreaks=n) simulates them.
+    The sensitivity is clip/n for replacing one outbreak, which is the record. between(x, y): x
+    (n, 8) against a batch y (B, n, 8), as birth_death(outbreaks=n) simulates them.
 
     Parameters
     ----------
@@ -177,7 +177,8 @@ def patient_query() -> Query:
 
     Cases, clusters, largest, gap, singletons and pairs. Data sets are rows of statistics (B, 8), as
     birth_death() simulates them and Outbreak.statistics holds them. The values are multiples of
-    1/3, so a DiscreteLaplace wants step=query.step. Proof: in the notebook, by cases.
+    1/3, so a DiscreteLaplace wants step=query.step. Neighbours differ by one patient added or
+    removed. Proof: in the notebook, by cases.
     """
     sensitivity = math.nextafter(13 / 3, 5.0)  # 13/3 itself rounds down
     return Query(

@@ -144,7 +144,7 @@ def person_distance(kernel: Kernel, days: int = 18, bounds: Any = None) -> State
     Parameters
     ----------
     kernel : Kernel
-        Of dpsbi.mmd, its bandwidth in cases.
+        Of dpsbi.distances, its bandwidth in cases.
     bounds
         As for mmd_distance.
     """

@@ -44,7 +44,7 @@ def naive_bayes(
 
     theta (B, I + I ΣJ): class shares, then the probabilities of (class i, feature k, level j). Data
     sets (B, n, 1 + K): class, then levels, from 0. The query: proportions (B, I ΣJ) of (class i,
-    feature k, level j).
+    feature k, level j). Neighbours differ in one record replaced, the unit of protection.
 
     Parameters
     ----------

@@ -81,7 +81,8 @@ def linear_regression(
     """Linear regression of n subjects on p predictors, and its query with the exact L1 sensitivity.
 
     The query holds clamped second moments, named by `summary_names`. theta (B, p + 1): intercept,
-    then slopes. Data sets (B, n, p + 1): predictors N(x_mean, I), then the outcome.
+    then slopes. Data sets (B, n, p + 1): predictors N(x_mean, I), then the outcome. Neighbours
+    differ in one subject replaced.
 
     Parameters
     ----------

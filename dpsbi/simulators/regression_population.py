@@ -54,6 +54,8 @@ def _carried(x, beta, mu, beta_new, mu_new, turn, spread):
 def regression_sums(p: int, clamp: float = 5.0, count: bool = False) -> Query:
     """The released sums of an unknown number of subjects, with their exact L1 sensitivity.
 
+    Neighbours differ by one subject added or removed.
+
     Parameters
     ----------
     p : int
