@@ -132,7 +132,7 @@ def _whitening(context, w) -> tuple[np.ndarray, np.ndarray]:
     return centre, vectors[:, keep] / np.sqrt(values[keep]) / unit[:, None]
 
 # %% ../../nbs/analyst/39_scaling.ipynb #2a934bf7
-CURVED = 0.2  # nats by which squares and products must narrow the residuals
+CURVED = 0.2  # in log determinants of the residuals' covariance: what products must gain
 
 
 def _best_regression(u, y, w, curved: bool):
