@@ -1243,6 +1243,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                        'dpsbi/analyst/local_lines.py'),
                                            'dpsbi.analyst.local_lines.LocalLine.slopes': ( 'analyst/local_lines.html#localline.slopes',
                                                                                            'dpsbi/analyst/local_lines.py'),
+                                           'dpsbi.analyst.local_lines.LocalLine.told': ( 'analyst/local_lines.html#localline.told',
+                                                                                         'dpsbi/analyst/local_lines.py'),
                                            'dpsbi.analyst.local_lines.LocalLine.with_error': ( 'analyst/local_lines.html#localline.with_error',
                                                                                                'dpsbi/analyst/local_lines.py'),
                                            'dpsbi.analyst.local_lines._Law': ( 'analyst/local_lines.html#_law',

@@ -34,8 +34,10 @@ class LocalLine:
         V, orthonormal.
     steps : array (q,)
         Lengths of the differences.
-    learned : array (1 + q, r q), optional
+    learned : array (1 + q + common, r q), optional
         The slopes as a function of the place; None: those of the line.
+    common : int
+        Of the inputs, how many, the first ones, are parameters.
     """
 
     line: Line
@@ -43,9 +45,10 @@ class LocalLine:
     basis: np.ndarray
     steps: np.ndarray
     learned: np.ndarray | None = None
+    common: int = 0
 
     @classmethod
-    def of(cls, line: Line) -> "LocalLine | None":
+    def of(cls, line: Line, common: int = 0) -> "LocalLine | None":
         "With the directions that count in this line; None where there are none, or too many."
         noise = np.sqrt(_mean_variance(line))
         _, values, right = np.linalg.svd(line.slope / noise[:, None], full_matrices=False)
@@ -53,7 +56,7 @@ class LocalLine:
         if not 0 < held.sum() <= MOST_HELD:
             return None
         steps = STEP / np.sqrt(1 + values[held] ** 2)
-        return cls(line, line.error, right[held].T, steps)
+        return cls(line, line.error, right[held].T, steps, common=common)
 
     @property
     def cost(self) -> int:
@@ -65,12 +68,16 @@ class LocalLine:
         "Simulations for each particle before the first move: its line, and what it teaches."
         return self.cost + len(self.steps)
 
-    def slopes(self, a: np.ndarray) -> np.ndarray:
-        "G (n, r, q) at places (n, q)."
+    def told(self, x: np.ndarray) -> np.ndarray:
+        "What slopes at x (n, D) depend on: the parameters, and the directions held."
+        return np.concatenate([x[:, : self.common], x @ self.basis], axis=1)
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        "G (n, r, q) at x (n, D)."
         r, q = len(self.line.level), len(self.steps)
         if self.learned is None:
-            return np.broadcast_to(self.line.slope @ self.basis, (len(a), r, q))
-        return (self.learned[0] + a @ self.learned[1:]).reshape(-1, r, q)
+            return np.broadcast_to(self.line.slope @ self.basis, (len(x), r, q))
+        return (self.learned[0] + self.told(x) @ self.learned[1:]).reshape(-1, r, q)
 
     def with_error(self, error: np.ndarray) -> "LocalLine":
         "With variances (r,) of what local lines miss."
@@ -98,7 +105,7 @@ def learned(line: LocalLine, x: np.ndarray, s: np.ndarray, simulate: Callable) -
     good = (np.abs(slopes) < STEEPEST * noise[:, None]).all(axis=(1, 2))
     if not good.any():
         return line
-    a, slopes = (x @ line.basis)[good], slopes[good].reshape(good.sum(), -1)
+    a, slopes = line.told(x)[good], slopes[good].reshape(good.sum(), -1)
     off = a - a.mean(axis=0)
     gain = np.linalg.solve(off.T @ off + np.eye(off.shape[1]), off.T @ slopes)
     level = slopes.mean(axis=0) - a.mean(axis=0) @ gain
@@ -154,11 +161,11 @@ def bent(line: LocalLine, x: np.ndarray, simulate: Callable) -> Bent:
 
     gain = slope.T @ np.linalg.inv(slope @ slope.T + line.start + np.diag(noise))
     a = (c - base) @ gain.T
-    slopes = line.slopes(a)
+    slopes = line.slopes(b + a @ V.T)
     scaled = slopes.transpose(0, 2, 1) / noise
     pull = np.einsum("nqr,nr->nq", scaled, c - value(a)) - a
     a = a + _solved(np.eye(len(V.T)) + scaled @ slopes, pull)
-    return Bent(value(a), a, line.slopes(a))
+    return Bent(value(a), a, line.slopes(b + a @ V.T))
 
 
 def _solved(matrices, sides):

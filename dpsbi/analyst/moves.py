@@ -43,9 +43,9 @@ def beginning(lines: list) -> int:
     return max(line.begins if isinstance(line, LocalLine) else 1 for line in lines)
 
 
-def local(lines: list[Line]) -> list[LocalLine] | None:
+def local(lines: list[Line], common: int = 0) -> list[LocalLine] | None:
     "Local lines in their place; None where too many directions count, or none."
-    found = [LocalLine.of(line) for line in lines]
+    found = [LocalLine.of(line, common) for line in lines]
     return None if any(line is None for line in found) else found
 
 # %% ../../nbs/analyst/37_moves.ipynb #1971328e-p2

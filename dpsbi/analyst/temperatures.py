@@ -64,15 +64,15 @@ class Reached:
     seen: Cloud | None = None  # what one line's moves tried last: local lines miss too little
     start: Start | None = None
 
-    def ways(self, power: float, common: int) -> list:
-        "The lines that pay best."
+    def ways(self, power: float, common: int, hoped: float = HOPED) -> list:
+        "The lines that pay best; local ones that were never tried renew `hoped`."
         seen = self.moved.tried if self.seen is None else self.seen
         lines = lines_of(self.profiles, seen, power, common)
         aware = [begun_at(line, self.start, power) for line in lines]
-        own = local(lines)
+        own = local(lines, common)
         if own is None:
             return aware
-        hope = HOPED / calls(own) if self.bent is None else self.bent
+        hope = hoped / calls(own) if self.bent is None else self.bent
         return own if hope > self.plain else aware
 
     def length(self, lines: list) -> float:
