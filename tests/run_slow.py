@@ -55,6 +55,13 @@ def limited(seconds: float):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def out_of_time(trouble: BaseException | None) -> bool:
+    "Whether an error is that of the limit, or follows from it: compiled code raises another."
+    while trouble is not None and not isinstance(trouble, OutOfTime):
+        trouble = trouble.__cause__ or trouble.__context__
+    return trouble is not None
+
+
 def executed(shell, source: str, limit: float) -> tuple[str, str, list]:
     "Result, the reason where it is not passed, and what the cell shows."
     try:
@@ -65,7 +72,7 @@ def executed(shell, source: str, limit: float) -> tuple[str, str, list]:
     trouble = shell.exc
     if trouble is None:
         return "passed", "", shown
-    if isinstance(trouble, OutOfTime):
+    if out_of_time(trouble):
         return "limit", "", []
     return "failed", f"{type(trouble).__name__}: {trouble}"[:300], []
 

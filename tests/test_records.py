@@ -86,6 +86,18 @@ SOURCES = (
 )
 
 
+def test_an_error_that_follows_from_the_limit_is_no_failure():
+    try:
+        try:
+            raise run_slow.OutOfTime
+        except run_slow.OutOfTime as late:
+            raise SystemError("compiled code returned with an exception set") from late
+    except SystemError as error:
+        assert run_slow.out_of_time(error)
+    assert run_slow.out_of_time(run_slow.OutOfTime())
+    assert not run_slow.out_of_time(SystemError("its own")) and not run_slow.out_of_time(None)
+
+
 def test_a_row_for_each_slow_cell(tmp_path):
     path = notebook(tmp_path / "page.ipynb", *SOURCES)
     before = path.read_bytes()
