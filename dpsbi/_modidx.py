@@ -2426,6 +2426,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
             'dpsbi.bench.runs': { 'dpsbi.bench.runs.Counted': ('bench/runs.html#counted', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.Counted.__call__': ('bench/runs.html#counted.__call__', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.Counted.__init__': ('bench/runs.html#counted.__init__', 'dpsbi/bench/runs.py'),
+                                  'dpsbi.bench.runs.commit': ('bench/runs.html#commit', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.counted': ('bench/runs.html#counted', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.found_by': ('bench/runs.html#found_by', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.in_process': ('bench/runs.html#in_process', 'dpsbi/bench/runs.py'),

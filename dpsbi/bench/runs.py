@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SETTINGS', 'IN_ROUNDS', 'OURS', 'VERSIONS', 'of_infer', 'in_rounds', 'of_input_smc', 'of_amortise', 'Counted',
-           'counted', 'judged', 'found_by', 'one_run', 'memory', 'versions', 'warm_up', 'main', 'study', 'in_process']
+           'counted', 'judged', 'found_by', 'one_run', 'memory', 'versions', 'commit', 'warm_up', 'main', 'study',
+           'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import json
@@ -175,6 +176,16 @@ def versions(names: Sequence[str] = VERSIONS) -> dict[str, str]:
     return found
 
 
+def commit() -> str | None:
+    "The commit of the code that runs, or None where there is no git."
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return said.stdout.strip() or None
+
+
 def warm_up(task: Task, method: str) -> None:
     "Imports what the method uses, on one thread, and compiles the simulator."
     import torch
@@ -194,7 +205,8 @@ def main(arguments: Sequence[str]) -> None:
     warm_up(task, method)
     row = dict(task=name, method=method, budget=budget, seed=int(seed))
     row |= one_run(task, method, budget, int(seed))
-    print("\n" + json.dumps(row | dict(date=str(date.today()), versions=versions())))
+    row |= dict(date=str(date.today()), versions=versions(), commit=commit())
+    print("\n" + json.dumps(row))
 
 # %% ../../nbs/bench/02_runs.ipynb #br-study
 def study(
