@@ -277,7 +277,7 @@ if __name__ == "__main__":
 
     name, checkpoint, result = sys.argv[1:]
     warnings.simplefilter("ignore")
-    importlib.import_module("dpsbi.analyst.sple"), importlib.import_module("arviz")
+    importlib.import_module("dpsbi.analyst.sple")
     print("ready", flush=True)
     found = globals()[name](checkpoint, np.random.default_rng(7))
     second = found.weights if hasattr(found, "weights") else found.information

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .support import Support
+from ..chains import ess_of, rhat
 
 # %% ../../nbs/analyst/48_denoise.ipynb #b1e8fed0
 WALKERS = 200  # at least, and four for each column
@@ -53,10 +54,8 @@ def _moves() -> list:
 
 def _mixing(chains: np.ndarray) -> tuple[list[float], list[float]]:
     "R-hat and effective size of each column of chains (steps, walkers, k)."
-    import arviz
-
-    columns = [chains[:, :, j].T for j in range(chains.shape[2])]
-    return [float(arviz.rhat(c)) for c in columns], [float(arviz.ess(c)) for c in columns]
+    chains = chains.transpose(1, 0, 2)
+    return rhat(chains).tolist(), [ess_of(column) for column in np.moveaxis(chains, 2, 0)]
 
 # %% ../../nbs/analyst/48_denoise.ipynb #830e9d6d
 def denoise(

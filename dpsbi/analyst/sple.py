@@ -32,7 +32,7 @@ from .proposals import no_weight
 from .regions import LikelihoodRounds, Proposal, around_chains, region_of
 from .rounds import NeuralRounds
 from .training import Learning, Training, exact_weights
-from ..draws import rhat
+from ..chains import ess_of, rhat
 from ..mechanisms import Release, coded
 from ..mechanisms.cells import check_cells_told
 from ..model import Model, check_release, simulate
@@ -225,11 +225,9 @@ def _warn_if_far(release, sims: Simulations, rng) -> None:
 # %% ../../nbs/analyst/46_sple.ipynb #eaadf4ce
 def _mixed(chains) -> tuple[np.ndarray, list[float]]:
     "R-hat and effective size of each coordinate; a warning where the walkers have not mixed."
-    import arviz
-
     mixed, ess = rhat(chains), [math.nan] * chains.shape[2]
     if chains.shape[1] > 3:
-        ess = [float(arviz.ess(chains[:, :, j])) for j in range(chains.shape[2])]
+        ess = [ess_of(column) for column in np.moveaxis(chains, 2, 0)]
     if chains.shape[1] >= 20 and mixed.max() > MIXED:  # shorter chains cannot tell
         warn(
             f"R-hat is {mixed.max():.3f}, above {MIXED}: the walkers have not mixed, "
