@@ -60,8 +60,10 @@ class Scaling:
 # %% ../../nbs/analyst/39_scaling.ipynb #32bc4cd7
 def bent(c: np.ndarray, origin: np.ndarray, bend: np.ndarray) -> np.ndarray:
     "Contexts (..., r) as arcsinh(bend (c - origin)) / bend; for zero bend c itself."
-    b = np.where(bend > 0, bend, 1.0)
-    return np.where(bend > 0, np.arcsinh(b * (c - origin)) / b, c)
+    result, (curved,) = np.array(c, float), np.nonzero(bend > 0)
+    b = bend[curved]
+    result[..., curved] = np.arcsinh(b * (result[..., curved] - origin[curved])) / b
+    return result
 
 
 def _normality(x, w):
@@ -81,7 +83,8 @@ def _bend_of(x, w, noise, gain) -> tuple[float, float]:
     "origin and bend of x (n,), weights w (n,); zero bend where none gains so many nats."
     origin, bend, best = 0.0, 0.0, _normality(x, w) + gain
     for o, b in _candidates(x, noise):
-        value = _normality(bent(x, o, b), w) - 0.5 * (w @ np.log1p((b * (x - o)) ** 2))
+        far = b * (x - o)
+        value = _normality(np.arcsinh(far) / b, w) - 0.5 * (w @ np.log1p(far**2))
         if value > best:
             best, origin, bend = value, o, b
     return origin, bend
@@ -97,6 +100,8 @@ def _bends(c, w, noise, gain=0.05) -> tuple[np.ndarray, np.ndarray]:
 def products(u: Any) -> Any:
     "Squares and products (n, k (k + 1) / 2) of features u (n, k), an array or a tensor."
     i, j = np.triu_indices(u.shape[1])
+    if isinstance(u, np.ndarray):  # four times as fast as by an index
+        return u.take(i, axis=1) * u.take(j, axis=1)
     return u[:, i] * u[:, j]
 
 
@@ -113,8 +118,9 @@ def _regression(a, y, w, spent=0.0):
     """
     centre = w @ a
     a = a - centre
-    gram = (w[:, None] * a).T @ a + 1e-3 * np.eye(a.shape[1])
-    slope = np.linalg.solve(gram, (w[:, None] * a).T @ y)
+    weighted = w[:, None] * a
+    gram = weighted.T @ a + 1e-3 * np.eye(a.shape[1])
+    slope = np.linalg.solve(gram, weighted.T @ y)
     left = y - a @ slope
     covariance = (w[:, None] * left).T @ left / (1 - spent) + 1e-6 * np.eye(y.shape[1])
     return -centre @ slope, slope, np.linalg.cholesky(covariance)
