@@ -77,7 +77,7 @@ ROOMS = {
         planning.answers planning.synthetic planning.nearby planning.nearby_rows planning.networks
         planning.inferred planning.which_engine planning.design planning.fresh planning.sizes
         planning.sliders planning.page""",
-    5: """bench.tasks bench.peers bench.runs""",
+    5: """bench.tasks bench.peers bench.runs bench.costs""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
@@ -109,6 +109,7 @@ HEAVY = {
         "analyst.flows",
         "analyst.training",
         "bench.peers",
+        "bench.costs",
         "bench.runs",
     },
     "sbi": {"bench.peers"},
