@@ -220,6 +220,12 @@ class Every:
         if len(self.kept) > 1 and len(self.kept) * self.kept[0].size > self.limit:
             self.kept, self.stride = self.kept[::2], 2 * self.stride
 
+    def without(self, first: int) -> "Every":
+        "The same without the first sweeps: a multiple of the stride."
+        left = Every(self.stride, self.limit)
+        left.count, left.kept = self.count - first, self.kept[first // self.stride :]
+        return left
+
     def result(self) -> np.ndarray | None:
         "Values (..., m, r) of the m sweeps kept; None where there are none."
         return np.stack(self.kept, axis=-2) if self.kept else None

@@ -23,9 +23,10 @@ from dpsbi import (
     input_smc,
 )
 from dpsbi.analyst import moves
-from dpsbi.analyst.lines import Line, ridge
+from dpsbi.analyst.lines import Line
 from dpsbi.analyst.local_lines import Bent, LocalLine, bent, learned, step
 from dpsbi.analyst.normal_coordinates import NormalCoordinates
+from dpsbi.analyst.ridge_lines import ridge
 from dpsbi.analyst.sites import Profiles, Sites
 from dpsbi.analyst.sparse_lines import apart, sparse
 from dpsbi.analyst.starts import Start

@@ -14,7 +14,7 @@ from typing import Unpack
 import numpy as np
 
 from .clouds import Cloud, SlowJournal, Task, simulated_at
-from .full_power import SPREAD, chains, doubts, evidence_spread, no_chains, worth_of
+from .full_power import chains, doubts, no_chains, worth_of
 from .moves import MOVES, POPULATIONS
 from .normal_coordinates import NormalCoordinates
 from .proposals import NoWeight, no_weight
@@ -63,8 +63,8 @@ def _climbed(task: Task, draws: int, patient: bool, begin, rise, run) -> tuple:
     many = max(first.log_eta.shape[1] // MOVES, 3)
     rising = task if patient else replace(task, limit=int(RISING * task.limit))
     stage = climb(rising, first, many, rise)
-    hopeful = stage.power == 1 and (patient or evidence_spread(stage) <= SPREAD)
-    return stage, chains(task, stage, draws, patient, run) if hopeful else no_chains(stage)
+    up = stage.power == 1
+    return stage, chains(task, stage, draws, patient, run) if up else no_chains(stage)
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #de20eca1
 def input_smc(

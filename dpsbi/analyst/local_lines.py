@@ -14,7 +14,7 @@ import numpy as np
 from .lines import Line
 
 # %% ../../nbs/analyst/37_local_lines.ipynb #ec508035
-HELD = 1.0  # least singular value, in sds of the noise, of a direction that is solved for
+HELD = 2.0  # least singular value, in sds of the noise, of a direction that is solved for
 MOST_HELD = 16
 STEP = 0.5  # of the differences, in sds of the local posterior
 STEEPEST = 1e6  # slope, in sds of the noise: a simulator that changes faster has run wild

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .lines import ridge
+from .ridge_lines import ridge
 from .sites import Profiles
 from ..mechanisms import Release
 from ..posterior import Posterior
