@@ -133,7 +133,7 @@ def doubts(stage: Stage, v: np.ndarray, worth: np.ndarray, names) -> str:
 
 
 def _forgetful(v, worth):
-    "Whether chains are worth three draws each, in means and widths, and populations agree in both."
-    squares = (v - v.mean(axis=(0, 1, 2))) ** 2
-    least = min(worth.min(), worth_of(squares).min())
-    return least >= APIECE * math.prod(v.shape[:2]) and disagreeing(squares) < 0
+    "Whether widths mix like means, and populations agree in both."
+    off = np.abs(v - np.median(v, axis=(0, 1, 2)))
+    least = np.maximum(APIECE * math.prod(v.shape[:2]), worth / 2)
+    return bool((worth_of(off) >= least).all()) and disagreeing(off) < 0
