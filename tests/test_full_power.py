@@ -24,7 +24,7 @@ def test_disagreeing_evidences_ask_for_chains_that_forget_means_and_widths():
     assert doubts(spread, v, worth_of(v), "ab") == ""
     rings = v * np.where(np.arange(50) % 2, 3, 1)[:, None, None]
     assert "log evidences" in doubts(spread, rings, worth_of(rings), "ab")
-    wide = v * np.array([1, 1, 1, 2])[:, None, None, None]
+    wide = v * np.array([1, 1, 1, 1.2])[:, None, None, None]
     assert "log evidences" in doubts(spread, wide, worth_of(wide), "ab")
 
 
