@@ -98,6 +98,25 @@ def test_an_error_that_follows_from_the_limit_is_no_failure():
     assert not run_slow.out_of_time(SystemError("its own")) and not run_slow.out_of_time(None)
 
 
+def test_a_test_whose_time_is_over_has_not_failed(tmp_path, monkeypatch):
+    def runner(words):
+        "Takes every error of a test for its failure, as pytest does."
+        try:
+            if words[-1] == "long":
+                sum(k for k in range(10**9))
+            raise AssertionError
+        except BaseException:
+            return 1
+
+    monkeypatch.setattr(pytest, "main", runner)
+    monkeypatch.chdir(tmp_path)
+    record = tmp_path / "slow.jsonl"
+    run = run_slow.Run(0.2, record, "abc", dict.fromkeys(("long", "wrong"), "k"))
+    run.test(tmp_path, "long")
+    run.test(tmp_path, "wrong")
+    assert [row["result"] for row in lines(record)] == ["limit", "failed"]
+
+
 def test_a_row_for_each_slow_cell(tmp_path):
     path = notebook(tmp_path / "page.ipynb", *SOURCES)
     before = path.read_bytes()
