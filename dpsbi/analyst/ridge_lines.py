@@ -148,7 +148,8 @@ def line_through(
         The errors' covariance; where inputs are many, of each half by the line through the other.
     """
     n, size = x.shape
-    if common < 0 or FEW * size <= n:
+    alone = common < 0 or common == size or n < FEW  # no neighbours, or too few points to halve
+    if alone or FEW * size <= n:
         return ridge(x, y, weights)
     tried = {ridge: judged(ridge, x, y, weights)}
 
