@@ -256,6 +256,11 @@ def figures(path: str, pattern: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, found.groups())) for found in re.finditer(pattern, text)]
 
 
+def test_no_page_shows_where_packages_lie_on_a_machine():
+    for path in notebook_files():
+        assert "site-packages" not in (ROOT / path).read_text(), path
+
+
 def test_contributing_tells_what_the_records_hold():
     slow = lines(SLOW)
     passed = sum(row["result"] == "passed" for row in slow)
