@@ -43,7 +43,7 @@ def _told(release, model, draws, limit, rng, begun) -> dict:
     "The fingerprint of a run."
     about = dict(
         method="input_smc",
-        version=3,
+        version=4,
         s_dp=release.s_dp.tolist(),
         mechanism=release.mechanism,
         prior=about_prior(model.prior),
