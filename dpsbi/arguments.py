@@ -8,9 +8,19 @@ __all__ = ['positive', 'whole_number', 'numeric']
 # %% ../nbs/00_arguments.ipynb #3a25be45
 import math
 import operator
+import reprlib
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+# %% ../nbs/00_arguments.ipynb #ar-shown
+def _shown(value) -> str:
+    "A value as an error shows it: in one short line."
+    if isinstance(value, bool) or not isinstance(value, int):
+        return " ".join(reprlib.repr(value).split())
+    if abs(value) < 10**20:
+        return f"{value:,}"
+    return f"about {'-' if value < 0 else ''}10^{math.log10(abs(value)):.0f}"
 
 # %% ../nbs/00_arguments.ipynb #c2b2474c
 def positive(name: str, value: float, zero: bool = False) -> float:
@@ -31,7 +41,7 @@ def positive(name: str, value: float, zero: bool = False) -> float:
         number = math.nan
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         least = "at least" if zero else "above"
-        raise ValueError(f"{name} must be a finite number {least} 0, not {value!r}")
+        raise ValueError(f"{name} must be a finite number {least} 0, not {_shown(value)}")
     return number
 
 # %% ../nbs/00_arguments.ipynb #9aa7aff4
@@ -55,11 +65,12 @@ def whole_number(name: str, value: int, least: int = 1, most: int | None = 10**8
         n = None
     if n is None or isinstance(value, bool) or n < least:
         raise ValueError(
-            f"{name} must be a whole number (an int) of at least {least}, not {value!r}"
+            f"{name} must be a whole number (an int) of at least {least}, not {_shown(value)}"
         )
     if most is not None and n > most:
         raise ValueError(
-            f"{name} must be at most {most:,}, more than which memory does not hold, not {n:,}"
+            f"{name} must be at most {most:,}, more than which memory does not hold, not "
+            f"{_shown(n)}"
         )
     return n
 
