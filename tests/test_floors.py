@@ -78,7 +78,7 @@ ROOMS = {
         planning.answers planning.synthetic planning.nearby planning.nearby_rows planning.networks
         planning.inferred planning.which_engine planning.design planning.fresh planning.sizes
         planning.sliders planning.page""",
-    5: """bench.tasks bench.peers bench.runs bench.costs""",
+    5: """bench.blind bench.tasks bench.peers bench.runs bench.costs""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
@@ -115,6 +115,7 @@ HEAVY = {
     },
     "sbi": {"bench.peers"},
     "pyabc": {"bench.peers"},
+    "emcee": {"bench.peers"},
     "nflows": {"analyst.layers"},
     "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
@@ -124,7 +125,7 @@ COMPILED = {  # and which rooms alone import them, so that nobody else waits
     "analyst.count_cycles": {"analyst.noisy_tables"},
 }
 LAZY = {"torch", "nflows", "opendp", "matplotlib", "arviz", "pandas", "sklearn", "numba"}
-LAZY |= {"sbi", "pyabc"}
+LAZY |= {"sbi", "pyabc", "emcee"}
 
 
 def name_of(path: Path) -> str:
