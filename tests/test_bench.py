@@ -95,7 +95,7 @@ def test_a_run_answers_for_its_own_memory_and_not_for_who_started_it():
 def test_rows_are_kept_failures_too_and_nothing_is_run_twice(tmp_path, monkeypatch):
     asked = []
 
-    def process(run, folder, limit, python):
+    def process(run, folder, limit, python, module):
         asked.append(run)
         return dict(zip(("task", "method", "budget", "seed"), run))
 

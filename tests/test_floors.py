@@ -78,7 +78,8 @@ ROOMS = {
         planning.answers planning.synthetic planning.nearby planning.nearby_rows planning.networks
         planning.inferred planning.which_engine planning.design planning.fresh planning.sizes
         planning.sliders planning.page""",
-    5: """bench.blind bench.tasks bench.peers bench.runs bench.costs""",
+    5: """bench.blind bench.tasks bench.peers bench.runs bench.coverage
+        bench.costs""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
@@ -111,6 +112,7 @@ HEAVY = {
         "analyst.training",
         "bench.peers",
         "bench.costs",
+        "bench.coverage",
         "bench.runs",
     },
     "sbi": {"bench.peers"},
