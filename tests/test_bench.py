@@ -7,10 +7,10 @@ from inspect import getsource
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from dpsbi import Posterior
-from dpsbi.bench import peers, runs
+from dpsbi.bench import coverage, peers, runs
 from dpsbi.bench.tasks import RATES, log_likelihood_of_rates, many_rates, one_rate, tasks
 from dpsbi.checks.testing import agrees
 
@@ -41,7 +41,8 @@ def test_exact_draws_have_the_moments_of_the_grid(made):  # false alarm: 1e-6
 
 
 def test_reference_draws_belong_to_their_tasks():
-    for name in ("example_4", "sir", "regression", "naive_bayes"):
+    kept = ("example_4", "sir", "regression", "naive_bayes", "seir", "queue", "hierarchy", "day")
+    for name in kept:
         task = tasks(FOLDER)[name]()
         draws = task.exact(np.random.default_rng(1))
         assert draws.shape == (4000, task.model.prior.dim)
@@ -119,3 +120,54 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path):
     file = tmp_path / "rows.jsonl"
     runs.study(file, FOLDER, [("example_4", "importance", 1000, 1)], limit=0.1)
     assert "0.1 s" in json.loads(file.read_text())["failed"]
+
+
+def test_only_a_model_with_steps_is_followed():
+    with pytest.raises(ValueError, match="steps"):
+        runs.one_run(SMALL, "steps", 20_000, 1)
+
+
+def test_counts_as_real_coordinates_leave_the_posterior_as_it_is():
+    line = peers.Line(one_rate(1), np.random.default_rng(1))
+    z, k = np.linspace(0.5, 3.5, 30), np.arange(120.0)
+    density = peers.augmented(line)
+    summed = [special.logsumexp(density(np.column_stack([0 * k + each, k + 0.7]))) for each in z]
+    by_task = log_likelihood_of_rates(line.task.release, np.exp(z))[0] + line.log_prob(z[:, None])
+    np.testing.assert_allclose(summed, by_task, atol=1e-9)
+    assert density(np.array([[1.0, -0.5]]))[0] == -np.inf
+    with pytest.raises(ValueError, match="Poisson"):
+        peers.augmented(peers.Line(tasks(FOLDER)["queue"](), np.random.default_rng(1)))
+
+
+def test_means_of_counts_are_those_of_the_simulator():  # false alarm: 1e-6
+    for name in ("example_4", "rates_20", "hierarchy", "day"):
+        task, rng = tasks(FOLDER)[name](), np.random.default_rng(5)
+        theta = task.model.prior.sample(1, rng)
+        s = task.model.simulate(np.repeat(theta, 20_000, axis=0), rng)
+        mean = task.rates(theta)[0]
+        agrees(s.mean(axis=0), mean, np.sqrt(mean / len(s)), verbose=False)
+
+
+def test_intervals_of_a_known_posterior_hold_what_they_say():
+    rng = np.random.default_rng(3)
+    truth = rng.normal(size=20_000)
+    below = stats.norm.cdf(truth, (truth + rng.normal(size=truth.size)) / 2, np.sqrt(0.5))
+    for level in (0.8, 0.95):  # five standard errors
+        share = coverage.held(below, level).mean()
+        assert abs(share - level) < 5 * np.sqrt(level * (1 - level) / len(below))
+
+
+def test_the_share_below_is_weighted():
+    x, log_w = np.array([[0.0], [1.0], [2.0]]), np.log([0.5, 0.3, 0.2])
+    below, z = coverage.placed(Posterior(x, log_w), np.array([1.5]))
+    assert below[0] == pytest.approx(0.8) and z[0] == pytest.approx((1.5 - 0.7) / np.sqrt(0.61))
+
+
+def test_releases_do_not_depend_on_the_method():
+    rows = [coverage.coverage(SMALL, way, 2000, 7, 3) for way in ("importance", "infer")]
+    assert np.allclose(rows[0]["z"], rows[1]["z"], atol=0.5)
+    assert rows[0]["z"] != rows[1]["z"] and np.shape(rows[0]["below"]) == (3, 1)
+    again = coverage.coverage(SMALL, "importance", 2000, 7, 3)
+    assert again["below"] == rows[0]["below"]
+    with pytest.raises(ValueError, match="sbi NPE"):
+        coverage.coverage(SMALL, "magic", 2000, 7, 3)
