@@ -60,7 +60,8 @@ ROOMS = {
         analyst.curves analyst.layers analyst.gradients analyst.scaling
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
-        analyst.budgets analyst.contexts analyst.estimator analyst.rounds analyst.sppe analyst.tilt
+        analyst.budgets analyst.contexts analyst.local_check analyst.estimator
+        analyst.rounds analyst.sppe analyst.tilt
         analyst.triangular analyst.walkers analyst.whole_numbers analyst.likelihood
         analyst.regions analyst.sple analyst.pooling analyst.refine analyst.straight analyst.support
         analyst.denoise analyst.error_models analyst.rnpe analyst.unreached analyst.attempts
@@ -117,7 +118,6 @@ HEAVY = {
     },
     "sbi": {"bench.peers"},
     "pyabc": {"bench.peers"},
-    "emcee": {"bench.peers"},
     "nflows": {"analyst.layers"},
     "opendp": {"mechanisms.sampler", "mechanisms.randomised", "owner.noise"},
 }
@@ -127,7 +127,7 @@ COMPILED = {  # and which rooms alone import them, so that nobody else waits
     "analyst.count_cycles": {"analyst.noisy_tables"},
 }
 LAZY = {"torch", "nflows", "opendp", "matplotlib", "arviz", "pandas", "sklearn", "numba"}
-LAZY |= {"sbi", "pyabc", "emcee"}
+LAZY |= {"sbi", "pyabc"}
 
 
 def name_of(path: Path) -> str:

@@ -14,14 +14,12 @@ import resource
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from time import process_time
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +34,10 @@ from .tasks import Task, tasks
 from ..checks.classifier import c2st
 from ..model import Model
 from ..posterior import Posterior
+
+# %% ../../nbs/bench/02_runs.ipynb #br-import-1
+from collections.abc import Callable, Sequence
+from typing import Any
 
 # %% ../../nbs/bench/02_runs.ipynb #br-ours
 SETTINGS = dict(progress=False)
@@ -56,7 +58,7 @@ def in_rounds(method: Callable) -> Callable:
 
     return run
 
-
+# %% ../../nbs/bench/02_runs.ipynb #br-ours-2
 def of_input_smc(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
     "Moves of parameters and random inputs."
     limit = dict(draws=2000, max_simulations=simulations)

@@ -134,7 +134,7 @@ def kept_draws(folder: str | Path, name: str) -> Callable:
     path = Path(folder) / f"{name}.npz"
     return lambda rng: Posterior.load(path).resample(4000, rng).theta
 
-
+# %% ../../nbs/bench/00_tasks.ipynb #bt-paper-2
 def paper_tasks(folder: str | Path) -> dict[str, Callable[[], Task]]:
     "Example 4, SIR, the regression and naive Bayes, each made when it is called."
     query = counts.counting_query()
