@@ -251,6 +251,17 @@ def test_a_deterministic_model_that_says_so_is_exact():
     )
 
 
+def test_values_certain_near_the_release_are_not_taken_for_a_forgotten_rng():
+    "Above 3 the value is certain, below it is drawn: the prior's draws tell."
+
+    def simulate(theta, rng):
+        return np.where(theta < 3, rng.integers(0, 2, theta.shape), np.floor(theta))
+
+    level = Model(Prior(level=stats.uniform(0, 10)), simulate)
+    found, _ = heard(Release([8.0], COUNT.query, Laplace(0.5)), level)
+    assert found.exact
+
+
 def test_rare_events_are_not_taken_for_a_forgotten_rng():
     "Zeros at every parameter tell nothing of the generator."
     rare = Model(

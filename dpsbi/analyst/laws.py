@@ -157,7 +157,7 @@ LAWS = {
         _binomial_tails,
         lambda n, p: n * p,
         lambda n, p: (n,),
-        lambda m, n: (n, _share(m, n)),
+        lambda m, n: (n, np.minimum(_share(m, n), 1.0)),
         lambda n, p: (n >= 0) & (p >= 0) & (p <= 1),
         2,
         lambda n, p: (np.log(p) - np.log1p(-p), n * np.log1p(-p), n),
@@ -175,7 +175,13 @@ LAWS = {
         lambda k, n: -special.betaln(n, k + 1) - np.log(n + k),
     ),
     "geometric": Law(
-        _geometric, _geometric_tails, lambda p: 1 / p, lambda p: (), lambda m: (1 / m,), _chance, 1
+        _geometric,
+        _geometric_tails,
+        lambda p: 1 / p,
+        lambda p: (),
+        lambda m: (1 / np.maximum(m, 1.0),),
+        _chance,
+        1,
     ),
 }
 
@@ -185,7 +191,7 @@ LAWS["integers"] = Law(
     _whole_tails,
     lambda twice, n: twice / 2,
     lambda twice, n: (n,),
-    lambda m, n: (2 * m, n),
+    lambda m, n: (np.rint(2 * m), n),
     lambda twice, n: n >= 1,
     2,
 )
