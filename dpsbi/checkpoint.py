@@ -18,6 +18,7 @@ import numpy as np
 
 from .mechanisms.mechanism import about_mechanism
 from .privacy import read_arrays, write_atomically
+from .told_apart import told_apart
 
 # %% ../nbs/08_checkpoint.ipynb #b4845d6e-0
 def check_generator(rng: Any) -> None:
@@ -58,7 +59,10 @@ def about_run(
     **settings
         The rest that changes the result.
     """
-    of = {} if release is None else dict(s_dp=release.s_dp.tolist(), mechanism=release.mechanism)
+    of = {}
+    if release is not None:
+        of = dict(s_dp=release.s_dp.tolist(), mechanism=release.mechanism)
+        of["query"] = told_apart(release.query.fn)
     return dict(method=method, **of, **settings, seed=seed_state(rng))
 
 # %% ../nbs/08_checkpoint.ipynb #17885605

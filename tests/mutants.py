@@ -88,6 +88,8 @@ TESTS = {
     "analyst.marginal": "test_marginal.py",
     "analyst.count_sums": "test_marginal.py",
     "analyst.laws": "test_remaining.py",
+    "told_apart": "test_told_apart.py",
+    "checkpoint": "test_robustness.py",
     "analyst.attempts": "test_functions.py test_exact.py",
     "analyst.local_lines": "test_input_smc.py::test_moves_by_local_lines_are_exact",
     "analyst.full_power": "test_full_power.py",
@@ -113,6 +115,24 @@ MUTANTS = [
         "    return not np.allclose(again, columns, rtol=1e-9, atol=1e-12)",
         "    return False",
         "draws of the posterior with their own counts are not looked at",
+    ),
+    Mutant(
+        "told_apart",
+        "    around = _around(function)",
+        "    around = {}",
+        "an edited constant beside a simulator resumes the run of another",
+    ),
+    Mutant(
+        "told_apart",
+        "[about_prior(prior), about_proposal(prior)]",
+        "about_prior(prior)",
+        "two priors of the same names pass for one",
+    ),
+    Mutant(
+        "checkpoint",
+        '        of["query"] = told_apart(release.query.fn)',
+        "        pass",
+        "an edited query resumes the run of another",
     ),
     Mutant(
         "analyst.laws",

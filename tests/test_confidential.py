@@ -2,6 +2,7 @@
 the exact posterior, by every engine that keeps them."""
 
 from dataclasses import dataclass, replace
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -279,6 +280,7 @@ def test_a_killed_run_keeps_the_same_values(engine, tmp_path):
     whole = engine(RELEASED, COUNTS, rng=np.random.default_rng(14), **options)
     calls = []
 
+    @wraps(poisson)
     def failing(theta, rng):
         calls.append(len(theta))
         if sum(calls) > 0.8 * whole.info["simulations"]:

@@ -21,7 +21,7 @@ ROOMS = {
         mechanisms.agency_tables mechanisms.agency_written mechanisms.codebook mechanisms
         laplace_difference
         weights kept chains cloud draws saved trust colours densities intervals
-        pictures posterior transforms marginals prior batches checkpoint received
+        pictures posterior transforms marginals prior told_apart batches checkpoint received
         running datasets query_values simulation signatures functions model behind
         particles stepped inverses reader laws tape replayed watched aimed rqmc distances.kernels
         distances.distance distances.sums distances.features distances.sorted_sums

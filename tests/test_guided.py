@@ -2,6 +2,7 @@
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -203,10 +204,12 @@ def test_the_same_seed_and_any_executor():
 def test_a_killed_run_goes_on(tmp_path):
     path, made = tmp_path / "run.npz", []
 
+    @wraps(counts)
     def counted(theta, rng):
         made.append(len(theta))
         return counts(theta, rng)
 
+    @wraps(counts)
     def dying(theta, rng):
         if sum(made) > 500:
             raise KeyboardInterrupt

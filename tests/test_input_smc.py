@@ -4,6 +4,7 @@ import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -218,6 +219,7 @@ def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, monkeypatch):
     release, model = counts(3)
     calls = []
 
+    @wraps(model.simulate)
     def killed(theta, rng):
         calls.append(len(theta))
         if len(calls) > 200:
@@ -230,6 +232,7 @@ def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, monkeypatch):
     before = len(calls)
     calls.clear()
 
+    @wraps(model.simulate)
     def counted(theta, rng):
         calls.append(len(theta))
         return model.simulate(theta, rng)

@@ -152,6 +152,10 @@ def fragile():
     class Fragile(Forecasting):
         calls = 0
 
+        @property
+        def __wrapped__(self):
+            return Forecasting(self.prior, self.times)
+
         def step(self, *args):
             Fragile.calls += 1
             if Fragile.calls == 150:

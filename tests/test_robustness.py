@@ -21,7 +21,7 @@ import warnings
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -135,6 +135,7 @@ class Hook:
     path: object
     at: int = 0
     error: Exception | None = None
+    fingerprint = "changes no result"
 
     def __call__(self):
         with open(self.path, "ab") as file:
@@ -772,13 +773,17 @@ def number(text):
     return lambda content: re.sub(rb'("(?:epsilon|scale)": )[0-9.]+', rb"\1 " + text, content)
 
 
+def flipped(content, start, length=1):
+    "Bits of some bytes turned; in an archive more than the header of a part, which says little."
+    end = start + length
+    return content[:start] + bytes(b ^ 0x55 for b in content[start:end]) + content[end:]
+
+
 DAMAGE = {
     "empty": lambda content: b"",
     "text": lambda content: b"id,age\n1,44\n",
     "cut": lambda content: content[: len(content) // 2],
-    "flipped": lambda content: (
-        content[: (k := len(content) // 2)] + bytes([content[k] ^ 0x55]) + content[k + 1 :]
-    ),
+    "flipped": lambda content: flipped(content, len(content) // 2, 128),
     "foreign": lambda content: npz(theta=np.zeros((2, 1))),
     "pickle": lambda content: pickle.dumps(Canary()),
 }
@@ -791,9 +796,7 @@ ARRAYS = DAMAGE | {
     "swelling": lambda content: npz(np.savez_compressed, **arrays(content), swell=np.zeros(10**6)),
 }
 JSON = DAMAGE | {
-    "flipped": lambda content: (
-        content[:20] + bytes([content[20] ^ 0x55]) + content[21:]
-    ),  # in a text, a unit say, it could not be seen
+    "flipped": lambda content: flipped(content, 20),  # in a text, a unit say, it is not seen
     "deep": lambda content: b"[" * 100_000,
     "list": lambda content: b"[]",
     "nan": number(b"NaN"),
@@ -1096,6 +1099,28 @@ def another(name):
 def test_a_checkpoint_of_another_run_is_refused(name, what, tmp_path):
     content = good("sppe" if name == "da_mcmc" else "da_mcmc") if what == "method" else good(name)
     refused(name, file_of(name, tmp_path), content, **another(name).get(what, {}))
+
+
+def one_more(theta, rng):
+    "Not the simulator that the run began with."
+    return poisson(theta, rng) + 1
+
+
+def another_query(query):
+    "The same in all but its function."
+    return replace(query, fn=lambda x: query.fn(x) + 1)
+
+
+@cases("name", [name for name in SIMULATED if name in CHECKPOINTED])
+def test_a_checkpoint_of_another_simulator_is_refused(name, tmp_path):
+    "The prior, the release and the seed are the same: who edits a simulator begins anew."
+    refused(name, file_of(name, tmp_path), good(name), model=Model(PRIOR, one_more))
+
+
+@cases("name", [name for name in SIMULATED if name in CHECKPOINTED and name != "abcdp"])
+def test_a_checkpoint_of_another_query_is_refused(name, tmp_path):
+    release = Release(RELEASE.s_dp, another_query(RELEASE.query), RELEASE.mechanism)
+    refused(name, file_of(name, tmp_path), good(name), release=release)
 
 
 @cases("name", CHECKPOINTED)

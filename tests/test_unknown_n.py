@@ -230,6 +230,8 @@ def test_a_finished_run_is_read_and_not_run_again(tmp_path):
     one = un.da_unknown_n(release, Moving(), SIZE, rng=np.random.default_rng(1), **how)
 
     class Never(Moving):
+        __wrapped__ = Moving()
+
         def records(self, theta, m, rng):
             raise AssertionError("run again")
 

@@ -20,6 +20,7 @@ from ..model import Model, check_complete
 from ..posterior import Posterior
 from ..privacy import Query, identity, whole_number
 from ..running import Call, Running, Working, about_run, check_generator, in_order
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/39_baselines.ipynb #388b7ac5
 class SufficientStatistics(Protocol):
@@ -239,7 +240,8 @@ def gibbs_ss(
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin)
     names = list(moments_model.names)
-    saved = call.saved(about_run("gibbs_ss", rng, release, names=names, **about))
+    settings = about | about_model(moments_model) | dict(names=names)
+    saved = call.saved(about_run("gibbs_ss", rng, release, **settings))
     theta = (saved.load() or dict(theta=np.empty((0, sweeps // thin, d))))["theta"]
     how, children = (sweeps, warmup, thin), rng.spawn(len(sizes))
     tasks = [(release, moments_model, k, *how, child) for k, child in zip(sizes, children)]

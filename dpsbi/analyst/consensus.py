@@ -21,9 +21,9 @@ from ..behind import handed_over
 from ..mechanisms import Release
 from ..model import Model, check_release
 from ..posterior import Posterior
-from ..prior import about_prior
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, check_generator, warn
+from ..told_apart import about_model
 from ..weights import BELIEVED
 
 # %% ../../nbs/analyst/33_consensus.ipynb #7f0b6bcb
@@ -233,7 +233,7 @@ def consensus(
     release = check_release(release)
     check_rounds(release, 1, 1, DEFENSIVE)
     check_generator(rng)
-    what = dict(prior=about_prior(model.prior), target=target_ess, limit=max_simulations)
+    what = about_model(model) | dict(target=target_ess, limit=max_simulations)
     what |= dict(thrifty=True) if thrifty else {}
     about = about_run("consensus", rng, release, version=2, **what)
     journal, tally = Journal(call.saved(about)), dict(made=0, failed=0)

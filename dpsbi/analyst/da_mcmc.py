@@ -29,6 +29,7 @@ from ..model import check_release
 from ..posterior import MIXED, Posterior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, in_order, warn
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/36_da_mcmc.ipynb #2d3d4b3e
 @dataclass(frozen=True, eq=False)
@@ -214,7 +215,8 @@ def da_mcmc(
     moves = _check_moves(latent_model, moves)
     plan = _Plan(chains, math.ceil(draws / chains) * thin, warmup, thin, moves)
     about = asdict(plan)
-    saved = call.saved(about_run("da_mcmc", rng, release, version=3, **about))
+    settings = about | about_model(latent_model) | dict(version=4)
+    saved = call.saved(about_run("da_mcmc", rng, release, **settings))
     theta, s, rates = _all_groups(release, latent_model, plan, call, saved, rng)
     mean = np.average(rates, axis=0, weights=plan.sizes).tolist()
     about |= dict(zip(("acceptance", "moved", "near", "size"), mean))

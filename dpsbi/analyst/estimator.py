@@ -23,10 +23,11 @@ from .training import Learning, Training, train_ensemble
 from ..mechanisms import Release, coded, with_codes
 from ..model import Model
 from ..posterior import Posterior
-from ..prior import Prior, about_prior
+from ..prior import Prior
 from ..privacy import Query, read_arrays, whole_number, write_atomically
 from ..running import Call, Checkpoint, NeuralRunning, about_run, warn
 from ..simulation import simulate_query
+from ..told_apart import about_model, told_apart
 
 # %% ../../nbs/analyst/43_estimator.ipynb #b33c73db
 @dataclass(frozen=True, eq=False, repr=False)
@@ -316,7 +317,8 @@ def amortise(
     check_fit(simulations, noise_draws)
     many = isinstance(mechanism, Budgets)
     mechanism = mechanism if many else with_codes(mechanism)
-    about = dict(mechanism=mechanism, prior=about_prior(model.prior), simulations=simulations)
+    about = about_model(model) | dict(mechanism=mechanism, simulations=simulations)
+    about |= dict(query=told_apart(query.fn))
     saved = call.saved(about_run("amortise", rng, **about))
     sims = prior_simulations(query, model, simulations, rng, call, saved)
     contexts = Contexts.of(mechanism, sims.s) if many else None

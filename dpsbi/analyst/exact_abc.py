@@ -20,9 +20,10 @@ from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, check_release, mechanism_log_prob, released_width
 from ..posterior import Posterior
-from ..prior import about_prior
+from ..prior import about_proposal
 from ..privacy import whole_number
 from ..running import MAX_BATCH, Call, Running, about_run, in_order
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225
 def _accept(log_ratio, control, rng):
@@ -169,9 +170,8 @@ def exact_abc(
     if not 0 < control <= 1:
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior
-    prior = about_prior(model.prior)
-    settings = dict(draws=draws, control=control, prior=prior, version=3)
-    about = about_run("exact_abc", rng, release, **settings)
+    settings = dict(draws=draws, control=control, version=3, proposal=about_proposal(proposal))
+    about = about_run("exact_abc", rng, release, **about_model(model), **settings)
     target = _Target(release, model, proposal, draws, control, log_bound, max_simulations)
     found = _run(target, call, call.saved(about), rng.spawn(1)[0])
     return _posterior(target, *found)

@@ -10,6 +10,7 @@ __all__ = ['DEFENSIVE', 'FIRST', 'ROUND', 'PILOTS', 'DEAR', 'PART', 'GAIN', 'TRU
 import math
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from .guides import Guide
 from .own_inputs import features, found_directions
 from .proposals import Rounds, draws_worth, no_weight, temper
 from .sites import Profiles
+from ..behind import all_values, values_asked
 from ..mechanisms import Release
 from ..mechanisms.parts import Parts, parts_of
 from ..model import Model, released_width
@@ -27,9 +29,9 @@ from ..running import Journal, batch_sizes, in_order
 
 # %% ../../nbs/analyst/38_exploration.ipynb #b381b175
 def _batch(model, release, by_row, theta, u, rng):
-    "Values and inputs (n, r + K), side by side."
-    width = released_width(release)
-    s, tape = replayed(model, release.query, theta, u, rng, width, by_row)
+    "All values and the inputs (n, R + K), side by side."
+    asked, width = partial(all_values, model, release), released_width(release)
+    s, tape = replayed(model, release.query, theta, u, rng, width, by_row, asked)
     return np.column_stack([s, tape])
 
 
@@ -78,15 +80,24 @@ class GuidedRun(Tallied):
     def simulate(
         self, z: np.ndarray, u: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        "As `simulate_all`, with the values (n, r) that were released."
+        s, tape, log_eta = self.simulate_all(z, u, rng)
+        return s[:, : self.release.s_dp.size], tape, log_eta
+
+    def simulate_all(
+        self, z: np.ndarray, u: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Simulations at unconstrained z (n, free), from inputs u (n, K).
 
-        Values (n, r), inputs (n, K) and log η_j (n, r), -inf where a simulation failed.
+        Values (n, R), those released first, inputs (n, K) and log η_j (n, r), -inf where a
+        simulation failed.
         """
         theta = self.model.prior.from_unconstrained(z)
         found = self.journal(lambda: self._simulated(theta, u, rng))
-        s, tape = np.split(found, [self.release.s_dp.size], axis=1)
-        failed = ~np.isfinite(s).all(axis=1)
-        log_eta = self.parts.each(np.where(failed[:, None], 0.0, s))
+        s, tape = np.split(found, [values_asked(self.release)], axis=1)
+        known = s[:, : self.release.s_dp.size]
+        failed = ~np.isfinite(known).all(axis=1)
+        log_eta = self.parts.each(np.where(failed[:, None], 0.0, known))
         log_eta = np.where(failed[:, None] | np.isnan(log_eta), -np.inf, log_eta)
         self.tally["made"] += len(z)
         self.tally["failed"] += int(failed.sum())

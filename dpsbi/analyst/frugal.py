@@ -17,9 +17,9 @@ from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, check_release
 from ..posterior import Posterior
-from ..prior import about_prior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, check_generator, warn
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/49_frugal.ipynb #ebc8a3c6-k
 ROUNDS = 30
@@ -72,7 +72,8 @@ def frugal(
     check_rounds(release, ROUNDS, n, DEFENSIVE)
     check_generator(rng)
     prior = model.prior
-    saved = call.saved(about_run("frugal", rng, release, prior=about_prior(prior), simulations=n))
+    about = about_model(model) | dict(simulations=n)
+    saved = call.saved(about_run("frugal", rng, release, **about))
     recorded = saved.load() or dict(log_eta=[])
     run, powers, children = Rounds(prior, prior, DEFENSIVE), [], rng.spawn(ROUNDS)
     keeper = Keeper(children[0])

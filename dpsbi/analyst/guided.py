@@ -13,39 +13,51 @@ from typing import Unpack
 import numpy as np
 
 from .exploration import DEFENSIVE, Explored, GuidedRun, explored, first_size
-from .independence import TRIED, doubted
+from .independence import TRIED, doubted, one_of_each
 from .particle_filter import check_run
 from .proposals import Rounds, draws_worth, evidence, no_weight
+from ..behind import handed_over
 from ..mechanisms import Release
 from ..model import Model, released_width
 from ..posterior import Posterior
-from ..prior import about_prior
 from ..privacy import whole_number
 from ..replayed import probe_size, runs_by_row
 from ..running import Call, Journal, Running, about_run, warn
+from ..told_apart import about_model
 from ..weights import log_sum
 
 # %% ../../nbs/analyst/38_guided.ipynb #15187f6f
 def _estimates(run, found: Explored, z, rng):
-    "Logs (n,) of unbiased estimates of the likelihood at z (n, free), and what was simulated."
-    draw, go = rng.spawn(2)
+    """Logs (n,) of unbiased estimates of the likelihood at z (n, free), what was simulated, and
+    values (n, R) that belong to the estimates.
+    """
+    draw, go, pick = rng.spawn(3)
     copies = np.repeat(z, found.particles, axis=0)
     u = draw.standard_normal((len(copies), found.guide.direction.shape[1]))
     u, log_w, _ = found.guide.draw(copies, u, draw)
-    s, u, log_eta = run.simulate(copies, u, go)
+    s, u, log_eta = run.simulate_all(copies, u, go)
     each = (log_eta + log_w).reshape(len(z), found.particles, -1)
-    return (log_sum(each, axis=1) - math.log(found.particles)).sum(axis=1), (copies, u, s)
+    log_f = (log_sum(each, axis=1) - math.log(found.particles)).sum(axis=1)
+    values = _one_by_one(s.reshape(len(z), found.particles, -1), each, pick)
+    return log_f, (copies, u, s[:, : each.shape[2]]), values
+
+
+def _one_by_one(s, each, rng):
+    "Values (n, R), each from one of s (n, P, R) by its log weight (n, P, r); the rest from any."
+    rows, r = np.arange(len(s)), each.shape[2]
+    chosen = [s[rows, one_of_each(each[..., j], rng), j] for j in range(r)]
+    return np.column_stack([*chosen, *s[:, 0, r:].T])
 
 # %% ../../nbs/analyst/38_guided.ipynb #6af5a067
 FIRST_PART = 1 / 3  # of the draws foreseen, after which the guide learns
 
 
-def _drawn(run, found: Explored, draws, rng) -> Rounds:
-    """Rounds from the frozen proposal.
+def _drawn(run, found: Explored, draws, rng) -> tuple[Rounds, np.ndarray]:
+    """Rounds from the frozen proposal, and values (n, R) behind the noise.
 
     The guide learns from each round; what it gives is unbiased, whatever it learned before.
     """
-    prior, have = run.model.prior, 0.0
+    prior, have, values = run.model.prior, 0.0, []
     rounds = Rounds(prior, prior, DEFENSIVE)
     rounds.append(found.proposal)
     foreseen = 0.7 * found.cost / found.particles  # the pilot's cost is high
@@ -56,8 +68,9 @@ def _drawn(run, found: Explored, draws, rng) -> Rounds:
             break
         child = rng.spawn(1)[0]
         z = rounds.propose(n, child)
-        log_f, simulated = _estimates(run, found, z, child)
+        log_f, simulated, behind = _estimates(run, found, z, child)
         rounds.add(z, log_f)
+        values.append(behind)
         have = draws_worth(rounds.log_weights)
         run.bar.set_postfix_str(f"ESS {have:.0f}", refresh=False)
         wanted = 1.05 * (draws - have) * len(rounds.z) / max(have, 1.0)
@@ -66,7 +79,7 @@ def _drawn(run, found: Explored, draws, rng) -> Rounds:
             found = found.taught(*simulated)
     if not (rounds.log_weights > -np.inf).any():
         raise no_weight(run.release, run.tally["made"])
-    return rounds
+    return rounds, np.concatenate(values)
 
 # %% ../../nbs/analyst/38_guided.ipynb #56696192
 def _searched(run, rng, draws) -> tuple[GuidedRun, Explored, dict]:
@@ -136,18 +149,17 @@ def guided_values(
     call = Call.of(running, guided_values)
     limit = whole_number("max_simulations", max_simulations, FEWEST, most=None)
     release = _checked(release, model, draws)
-    about = about_run(
-        "guided_values", rng, release, prior=about_prior(model.prior), draws=draws, limit=limit
-    )
+    settings = about_model(model) | dict(draws=draws, limit=limit)
+    about = about_run("guided_values", rng, release, **settings)
     journal, tally = Journal(call.saved(about)), dict(made=probe_size(), failed=0)
     probe, pilot, draw, test = rng.spawn(4)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
     with call.bar(limit, "guided values", "simulations") as bar:
         run = GuidedRun(release, model, by_row, limit, call.executor, journal, bar, tally)
         run, found, info = _searched(run, pilot, draws)
-        rounds = _drawn(run, found, draws, draw)
+        rounds, values = _drawn(run, found, draws, draw)
     info["doubt"] = _doubt(run, rounds, found.particles, test)
-    return _concluded(run, rounds, info, draws)
+    return _concluded(run, rounds, values, info, draws)
 
 # %% ../../nbs/analyst/38_guided.ipynb #1521a864
 def _doubt(run, rounds, particles, rng) -> str:
@@ -161,7 +173,7 @@ def _doubt(run, rounds, particles, rng) -> str:
     return doubted(run.release, run.model, run.model.prior.from_unconstrained(best)[0], rng)
 
 # %% ../../nbs/analyst/38_guided.ipynb #1521a864-p2
-def _concluded(run, rounds, info, draws) -> Posterior:
+def _concluded(run, rounds, values, info, draws) -> Posterior:
     "The posterior, and the warnings that it deserves."
     made, failed, worth = *run.tally.values(), draws_worth(rounds.log_weights)
     if worth < draws:
@@ -172,8 +184,10 @@ def _concluded(run, rounds, info, draws) -> Posterior:
         warn(info["doubt"])
     info |= dict(method="guided values", simulations=made, failed=failed)
     info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(rounds.log_weights)))
-    prior = run.model.prior
-    return Posterior(prior.from_unconstrained(rounds.z), rounds.log_weights, prior.names, info)
+    handed = handed_over(run.release, run.model, values, rounds.log_weights)
+    prior, kept, info = run.model.prior, handed["values"], info | handed["info"]
+    theta = prior.from_unconstrained(rounds.z)
+    return Posterior(theta, rounds.log_weights, prior.names, info, values=kept)
 
 # %% ../../nbs/analyst/38_guided.ipynb #b363eb2c
 def _check(model) -> None:

@@ -28,8 +28,9 @@ from ..mechanisms import Release
 from ..mechanisms.parts import parts_of
 from ..model import Model, check_release, released_width
 from ..posterior import Posterior
-from ..prior import about_prior, about_proposal
+from ..prior import about_proposal
 from ..running import Call, Running, about_run, warn
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/32_importance.ipynb #imp-size
 LEAST_DRAWS = 50  # of a round, at which a parameter gets no more simulations
@@ -129,7 +130,7 @@ def _about(release, model, proposal, rng, defensive, simulations, size) -> dict:
         release,
         version=2,
         defensive=defensive,
-        prior=about_prior(model.prior),
+        **about_model(model),
         proposal=about_proposal(proposal),
         simulations=simulations,
         **(dict(particles=size.particles) if size.particles > 1 else {}),

@@ -26,10 +26,10 @@ from ..kept import of_chains
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width
 from ..posterior import Posterior
-from ..prior import about_prior
 from ..privacy import whole_number
 from ..replayed import probe_size, runs_by_row
-from ..running import Call, Running, check_generator, seed_state, warn
+from ..running import Call, Running, about_run, check_generator, warn
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #b3dedee4
 FEWEST = 2000  # simulations, below which nothing can be said
@@ -41,16 +41,8 @@ AUDITED = 4  # rows that are run once more at the end, one at a time
 
 def _told(release, model, draws, limit, rng, begun) -> dict:
     "The fingerprint of a run."
-    about = dict(
-        method="input_smc",
-        version=4,
-        s_dp=release.s_dp.tolist(),
-        mechanism=release.mechanism,
-        prior=about_prior(model.prior),
-        draws=draws,
-        limit=limit,
-        seed=seed_state(rng),
-    )
+    settings = about_model(model) | dict(version=4, draws=draws, limit=limit)
+    about = about_run("input_smc", rng, release, **settings)
     return about if begun is None else about | dict(start=begun.law.means.tolist())
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #5e6ad916

@@ -44,6 +44,7 @@ from dpsbi.running import (
     generator_position,
     restore_generator,
 )
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/34_mcem.ipynb #7efe5688
 def _check_parts(release, latent) -> None:
@@ -251,7 +252,7 @@ def mcem(
     if final_simulations is not None:
         final_simulations = whole_number("final_simulations", final_simulations)
     e_step = EStep(release, latent, rng, nets, call.executor)
-    about = dict(latent=type(latent).__name__, nets=nets, theta0=theta.tolist(), most=most)
+    about = about_model(latent) | dict(nets=nets, theta0=theta.tolist(), most=most)
     saved = call.saved(about_run("mcem", rng, release, schedule=asdict(schedule), **about))
     steps, message = _iterate(schedule, e_step, theta, bounds, most, call, saved)
     n = max(100_000, steps[-1].simulations) if final_simulations is None else final_simulations

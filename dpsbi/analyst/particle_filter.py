@@ -19,9 +19,10 @@ from .hidden_states import StateSpace, check_run
 from .independence import log_product_of_means, one_of_each, values_apart
 from .outlook import readings_of
 from .particle_clouds import Genealogy, follow, log_mean
+from ..behind import all_values, values_asked
 from ..mechanisms import Release
 from ..mechanisms.parts import Parts, parts_of
-from ..model import Model, mechanism_log_prob, query_values, released_width
+from ..model import Model, mechanism_log_prob, released_width
 from ..running import batch_sizes, in_order
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #pf-known
@@ -82,13 +83,14 @@ class _Simulated(_Settings):
     "Estimates by simulating a Model."
 
     def simulations(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        "(B, 2 + …): the estimates, how many simulations failed, and the values (B, r) with paths."
+        "(B, 2 + …): the estimates, how many simulations failed, and the values (B, R) with paths."
         copies, width = np.repeat(theta, self.particles, axis=0), released_width(self.release)
-        s = query_values(self.model, self.release.query, copies, rng, width)
+        values = all_values(self.model, self.release, copies, rng)[:, : values_asked(self.release)]
+        s = values[:, :width]
         failed = np.isnan(s).any(axis=1).reshape(-1, self.particles).sum(axis=1)
-        clouds = s.reshape(-1, self.particles, width)
+        clouds = values.reshape(len(theta), self.particles, -1)
         if getattr(self.model, "independent", False):
-            log_eta, log_f = None, log_product_of_means(self.parts, clouds)
+            log_eta, log_f = None, log_product_of_means(self.parts, clouds[..., :width])
         else:
             log_eta = mechanism_log_prob(self.release, s).reshape(-1, self.particles)
             log_f = log_mean(log_eta)
@@ -96,10 +98,9 @@ class _Simulated(_Settings):
         return _columns(log_f, failed, *kept)
 
     def _values(self, clouds, log_eta, rng):
-        "Values (B, r) that go with the estimates."
-        clouds, each = clouds[..., : self.release.s_dp.size], np.arange(len(clouds))
+        "Values (B, R) that go with the estimates, those released first."
         if log_eta is not None:
-            return clouds[each, one_of_each(log_eta, rng)]
+            return clouds[np.arange(len(clouds)), one_of_each(log_eta, rng)]
         return values_apart(self.parts, clouds, rng)
 
 # %% ../../nbs/analyst/37_particle_filter.ipynb #pf-filtered

@@ -7,7 +7,7 @@ __all__ = ['FEWEST', 'METHODS', 'pseudo_marginal']
 
 # %% ../../nbs/analyst/38_pseudo_marginal.ipynb #21f79af3
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -20,13 +20,15 @@ from .independence import TRIED, doubted
 from .metropolis import Walk, metropolis, unweighted
 from .particle_filter import aimed_likelihood
 from .paths import keeping
+from ..behind import handed_over
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
-from ..prior import about_prior, about_proposal
+from ..prior import about_proposal
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, warn
 from ..stepped import Stepped
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/38_pseudo_marginal.ipynb #pm-known
 from dpsbi.analyst.estimated import (  # noqa: F401
@@ -110,7 +112,7 @@ def _about(release, model, rng, method, draws, limit, proposal, particles, walk)
         by=method,
         draws=draws,
         limit=limit,
-        prior=about_prior(model.prior),
+        **about_model(model),
         paths=True,
         aimed=True,
         proposal=about_proposal(proposal),
@@ -204,4 +206,8 @@ def pseudo_marginal(
         found, info, paths = engine(run, start, draws, *walks, child)
     info = _said(run, found, info, method, rng)
     made = weighted(run, found, draws, info) if weighs else unweighted(run, found, info)
-    return keeping(made, paths, release.s_dp.size, whole)
+    if likelihood.filtered:
+        return keeping(made, paths, release.s_dp.size, whole)
+    values = None if paths is None else paths.reshape(len(made), -1)
+    handed = handed_over(release, model, values, made.log_weights)
+    return replace(made, values=handed["values"], info=made.info | handed["info"])

@@ -24,9 +24,10 @@ from .training import Training
 from ..mechanisms import Release
 from ..model import Model, check_complete, check_release, released_width
 from ..posterior import Posterior
-from ..prior import Prior, about_prior
+from ..prior import Prior
 from ..privacy import Query, whole_number
 from ..running import Call, Checkpoint, NeuralRunning, about_run, check_generator
+from ..told_apart import about_model, told_apart
 from ..weights import kish
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #c14705f8
@@ -176,7 +177,7 @@ def _check_values(release: Release, error: Any) -> None:
 def _settings(query, model, simulations, training) -> dict:
     "What the networks depend on, in plain values; ValueError for too few simulations."
     whole_number("simulations", simulations, 500)
-    learnt = dict(step=query.step, prior=about_prior(model.prior))
+    learnt = about_model(model) | dict(step=query.step, values=told_apart(query.fn))
     return learnt | dict(simulations=simulations, training=asdict(training))
 
 

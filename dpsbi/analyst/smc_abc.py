@@ -22,9 +22,9 @@ from ..kept import Thinned
 from ..mechanisms import Release
 from ..model import Model, check_release
 from ..posterior import Posterior
-from ..prior import about_prior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/35_smc_abc.ipynb #42f97c5a
 def _begin(run: Run, z: np.ndarray, outcomes: np.ndarray) -> tuple[np.ndarray, float]:
@@ -261,7 +261,7 @@ def smc_abc(
     _check(release, kernel, draws, tolerance, populations, max_simulations)
     scale = _scale(scale, release)
     settings = dict(draws=draws, tolerance=tolerance, limit=max_simulations)
-    told = dict(scale=None if scale is None else scale.tolist(), prior=about_prior(model.prior))
+    told = dict(scale=None if scale is None else scale.tolist(), **about_model(model))
     told |= dict(kernel=kernel, settings=settings, populations=asdict(populations))
     about = about_run("smc_abc", rng, release, version=2, **told)
     chosen = _kernel_of(kernel, release.s_dp, tolerance, scale)

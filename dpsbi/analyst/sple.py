@@ -37,9 +37,9 @@ from ..mechanisms import Release, coded
 from ..mechanisms.cells import check_cells_told
 from ..model import Model, check_release, simulate
 from ..posterior import MIXED
-from ..prior import about_prior
 from ..running import Call, NeuralRunning, about_run, warn
 from ..simulation import simulate_query
+from ..told_apart import about_model
 from ..weights import kish, log_sum
 
 # %% ../../nbs/analyst/46_sple.ipynb #ba575143
@@ -98,7 +98,7 @@ def sple(
     form = form if isinstance(form, Fit) else FITS[form]
     run = LikelihoodRounds(model.prior, simulations, training.defensive)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
-    settings |= dict(form=asdict(form), prior=about_prior(model.prior))
+    settings |= dict(form=asdict(form), **about_model(model))
     # before anything is spawned: a run may be given more rounds later
     about = about_run("sple", rng, release, **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)

@@ -22,8 +22,8 @@ from .training import ENOUGH, Learning, Training, exact_weights, train, train_en
 from ..mechanisms import Release, coded
 from ..model import Model, check_release, simulate
 from ..posterior import Posterior
-from ..prior import about_prior
 from ..running import Call, NeuralRunning, about_run, warn
+from ..told_apart import about_model
 from ..weights import kish, normalise
 
 # %% ../../nbs/analyst/44_sppe.ipynb #d93e17d8-1
@@ -81,7 +81,7 @@ def sppe(
     how = Learning(training, noise_draws, call.device)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
     # before anything is spawned: a run may be given more rounds later
-    about = about_run("sppe", rng, release, prior=about_prior(model.prior), **settings)
+    about = about_run("sppe", rng, release, **about_model(model), **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
 

@@ -21,7 +21,7 @@ from .straight import straightened
 from ..checkpoint import Checkpoint, Journal, about_run
 from ..model import Model
 from ..posterior import Posterior
-from ..prior import about_prior
+from ..told_apart import about_model
 from ..weights import BELIEVED
 
 # %% ../../nbs/analyst/49_summed.ipynb #0328d757
@@ -56,8 +56,8 @@ def _stands(task: Task, found: Marginal, journal: Journal, rng) -> bool:
 # %% ../../nbs/analyst/49_summed.ipynb #2e8a4658
 def _journal(task: Task, found: Marginal, rng) -> Journal:
     "What a run has found of last draws besides draws of the posterior."
-    about = about_prior(task.model.prior)
-    saved = about_run("counts summed out", rng, found.release, prior=about, limit=task.limit)
+    about = about_model(task.model) | dict(limit=task.limit)
+    saved = about_run("counts summed out", rng, found.release, **about)
     return Journal(Checkpoint(task.file("last"), saved))
 
 # %% ../../nbs/analyst/49_summed.ipynb #6695b212

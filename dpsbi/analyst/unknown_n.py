@@ -21,6 +21,7 @@ from ..model import check_complete
 from ..posterior import Posterior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, in_order
+from ..told_apart import about_model
 
 # %% ../../nbs/analyst/36_unknown_n.ipynb #un-group
 class _Learned:
@@ -186,7 +187,8 @@ def da_unknown_n(
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
     prior = [float(v) for v in (size.mean(), size.std(), *size.support())]
-    saved = call.saved(about_run("da_unknown_n", rng, release, version=2, size=prior, **about))
+    settings = about | about_model(latent_model) | dict(version=3, size=prior)
+    saved = call.saved(about_run("da_unknown_n", rng, release, **settings))
     nothing = np.empty((0, sweeps // thin, len(latent_model.names) + 1))
     done = saved.load() or dict(theta=nothing, rates=np.empty((0, 4)))
     how = (sweeps, warmup, thin, moves)

@@ -20,8 +20,8 @@ from .table import Plan
 from .which_engine import answered
 from .yields import Questions
 from ..posterior import Posterior
-from ..prior import about_prior
 from ..running import Call, Journal, Running, about_run, warn
+from ..told_apart import about_model, told_apart
 
 # %% ../../nbs/planning/05_design.ipynb #ds-parts
 def supposed(at: Mapping[str, float] | None, model: Model) -> np.ndarray | None:
@@ -181,9 +181,10 @@ def plan(
         rng,
         given,
         designs=[[each.name, each.epsilon, each.mechanism] for each in designs],
-        prior=about_prior(model.prior),
+        queries=[told_apart(each.query.fn) for each in designs],
+        **about_model(model),
         at=dict(at or {}),
-        asked=[*asked.names, *questions.utilities, str(questions.excludes), questions.level],
+        asked=[*asked.names, told_apart(questions)],
         effort=str(effort),
     )
     journal = Journal(call.saved(about))

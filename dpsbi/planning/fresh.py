@@ -20,10 +20,10 @@ from .design import supposed
 from .table import Plan
 from .yields import Questions, intervals, spreads
 from ..posterior import Posterior
-from ..prior import about_prior
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, in_order
 from ..simulation import simulate_query
+from ..told_apart import about_model, told_apart
 
 # %% ../../nbs/planning/06_fresh.ipynb #fr-one
 def _one(design: Design, s_dp, model: Model, answer: Callable, asked: Questions, rng) -> list:
@@ -107,10 +107,11 @@ def obtain(
         "obtain",
         rng,
         designs=[[each.name, each.epsilon, each.mechanism] for each in designs],
-        prior=about_prior(model.prior),
+        queries=[told_apart(each.query.fn) for each in designs],
+        **about_model(model),
         at=dict(at or {}),
         releases=releases,
-        asked=[*names.names, *questions.utilities, str(questions.excludes), questions.level],
+        asked=[*names.names, told_apart(questions)],
     )
     journal, children = Journal(call.saved(about)), rng.spawn(len(designs))
     rows = []

@@ -1,0 +1,112 @@
+"What tells two models apart: each kind of edit, and what is no edit."
+
+import functools
+
+import numba
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsbi import Model, Prior
+from dpsbi.told_apart import about_model, told_apart
+
+PRIOR = Prior(a=stats.norm())
+
+
+def helper(x, shift):
+    return x + shift
+
+
+def made(scale=2.0, table=(1.0, 2.0), known=frozenset("ab"), options=None, helped=helper):
+    "A simulator that reads of each kind."
+    weights, options = np.array(table), options or {"rounds": 3}
+
+    def simulate(theta, rng, sharp=False):
+        turn = weights.sum() + options["rounds"] + len(known)
+        return helped(scale * theta, turn) if not sharp else theta
+
+    return simulate
+
+
+class Simulator:
+    def __init__(self, scale, inner=None):
+        self.scale, self.inner, self.calls = scale, inner, 0
+
+    def __call__(self, theta, rng):
+        self.calls += 1
+        return self.scale * theta
+
+
+class Steeper(Simulator):
+    def __call__(self, theta, rng):
+        return self.scale * theta**2
+
+
+def recursive(n):
+    return n if n < 1 else recursive(n - 1)
+
+
+compiled = [numba.njit(lambda x: x + 1), numba.njit(lambda x: x + 2)]
+EDITS = {
+    "a number": (made(), made(scale=3.0)),
+    "an array": (made(), made(table=(1.0, 3.0))),
+    "a dictionary": (made(), made(options={"rounds": 4})),
+    "a helper": (made(), made(helped=lambda x, shift: x - shift)),
+    "an argument of a partial": (functools.partial(made(), 1), functools.partial(made(), 2)),
+    "an attribute": (Simulator(1.0), Simulator(2.0)),
+    "an attribute's attribute": (Simulator(1.0, Simulator(1.0)), Simulator(1.0, Simulator(2.0))),
+    "a method": (Simulator(1.0), Steeper(1.0)),
+    "a bound method's object": (Simulator(1.0).__call__, Simulator(2.0).__call__),
+    "compiled code": tuple(compiled),
+    "a distribution's keyword": (stats.norm(loc=2), stats.norm(scale=2)),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edit_is_noticed(what):
+    before, after = EDITS[what]
+    assert told_apart(before) != told_apart(after)
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_what_was_not_edited_is_the_same(what):
+    before, _ = EDITS[what]
+    first = told_apart(before)
+    if isinstance(before, Simulator):
+        before(np.zeros((2, 1)), None)  # counts its calls
+    assert told_apart(before) == first
+
+
+def test_made_twice_it_is_the_same():
+    assert told_apart(made()) == told_apart(made())
+    assert told_apart(recursive) == told_apart(recursive)
+
+
+@pytest.mark.parametrize(
+    "other", [stats.norm(loc=1), stats.norm(scale=2), stats.t(3), stats.norm(0, 2)]
+)
+def test_priors_of_the_same_names_are_told_apart(other):
+    simulate = made()
+    one, two = Model(PRIOR, simulate), Model(Prior(a=other), simulate)
+    assert about_model(one) == about_model(Model(Prior(a=stats.norm()), simulate))
+    assert about_model(one)["prior"] != about_model(two)["prior"]
+
+
+class Own:
+    "A prior of one's own; its names tell nothing of its width."
+
+    names, dim = ("a",), 1
+
+    def __init__(self, width):
+        self.width = width
+
+    def sample(self, n, rng):
+        return rng.normal(scale=self.width, size=(n, 1))
+
+    def log_prob(self, theta):
+        return stats.norm.logpdf(theta[:, 0], scale=self.width)
+
+
+def test_priors_of_ones_own_are_told_apart():
+    one, two = (about_model(Model(Own(width), made())) for width in (1.0, 2.0))
+    assert one["prior"] != two["prior"]
