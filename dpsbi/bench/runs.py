@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SETTINGS', 'IN_ROUNDS', 'OURS', 'VERSIONS', 'MODULE', 'of_infer', 'in_rounds', 'of_input_smc', 'of_amortise',
-           'of_steps', 'Counted', 'counted', 'judged', 'found_by', 'one_run', 'memory', 'versions', 'commit', 'warm_up',
-           'main', 'study', 'in_process']
+           'of_one_network', 'of_steps', 'Counted', 'counted', 'judged', 'found_by', 'one_run', 'memory', 'versions',
+           'commit', 'warm_up', 'main', 'study', 'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import json
@@ -29,6 +29,7 @@ from ..analyst.infer import infer
 from ..analyst.input_smc import input_smc
 from ..analyst.sple import sple
 from ..analyst.sppe import sppe
+from ..analyst.training import Training
 from .peers import PEERS, Line
 from .tasks import Task, tasks
 from ..checks.classifier import c2st
@@ -65,11 +66,19 @@ def of_input_smc(task: Task, simulations: int, rng: np.random.Generator) -> Post
     return input_smc(task.release, task.model, rng=rng, **limit, **SETTINGS)
 
 
-def of_amortise(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
+def of_amortise(
+    task: Task, simulations: int, rng: np.random.Generator, members: int = Training.members
+) -> Posterior:
     "A neural posterior for every release, asked about this one."
     query, noise = task.release.query, task.release.mechanism
-    fit = amortise(query, noise, task.model, rng=rng, simulations=simulations, **SETTINGS)
+    about = dict(simulations=simulations, training=Training(members=members), **SETTINGS)
+    fit = amortise(query, noise, task.model, rng=rng, **about)
     return fit.posterior(task.release, draws=5000, rng=rng)
+
+
+def of_one_network(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
+    "The same by one network, as others have it, where the default is three."
+    return of_amortise(task, simulations, rng, members=1)
 
 
 def of_steps(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
@@ -89,6 +98,7 @@ OURS = dict(
     sppe=in_rounds(sppe),
     sple=in_rounds(sple),
     amortise=of_amortise,
+    one_network=of_one_network,
 )
 
 # %% ../../nbs/bench/02_runs.ipynb #br-count
