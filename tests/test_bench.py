@@ -16,6 +16,7 @@ from dpsbi.checks.testing import agrees
 
 FOLDER = "nbs/references"
 SMALL = one_rate(3)
+NETWORKS = {"one_network": 1, "amortise": 3}  # members
 
 
 def test_the_likelihood_of_a_rate_is_a_sum_over_counts():
@@ -120,6 +121,11 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path):
     file = tmp_path / "rows.jsonl"
     runs.study(file, FOLDER, [("example_4", "importance", 1000, 1)], limit=0.1)
     assert "0.1 s" in json.loads(file.read_text())["failed"]
+
+
+def test_one_network_is_one_where_the_default_is_three():
+    found = {name: runs.OURS[name](SMALL, 200, np.random.default_rng(1)) for name in NETWORKS}
+    assert {name: len(each.estimator.flows) for name, each in found.items()} == NETWORKS
 
 
 def test_only_a_model_with_steps_is_followed():
