@@ -88,6 +88,7 @@ TESTS = {
     "analyst.marginal": "test_marginal.py",
     "analyst.count_sums": "test_marginal.py",
     "analyst.laws": "test_remaining.py",
+    "analyst.guided": "test_guided.py",
     "told_apart": "test_told_apart.py",
     "checkpoint": "test_robustness.py",
     "analyst.attempts": "test_functions.py test_exact.py",
@@ -115,6 +116,12 @@ MUTANTS = [
         "    return not np.allclose(again, columns, rtol=1e-9, atol=1e-12)",
         "    return False",
         "draws of the posterior with their own counts are not looked at",
+    ),
+    Mutant(
+        "analyst.guided",
+        "one_of_each(each[..., j], rng)",
+        "one_of_each(0 * each[..., j], rng)",
+        "values behind the noise that know nothing of what was released",
     ),
     Mutant(
         "told_apart",

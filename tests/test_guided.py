@@ -273,3 +273,50 @@ def test_refusals():
     own = np.random.default_rng(1)
     with pytest.raises(ValueError, match="generator of its own"):
         run(dpsbi.Model(PRIOR, lambda theta, rng: counts(theta, own), independent=True))
+
+
+OVERDISPERSED = 4.0
+PUBLISHED = np.array([9.0, np.nan, 14.0, 2.0])
+
+
+def behind_levels(theta, rng):
+    "Counts behind a level each: negative binomial, given the rate."
+    level = rng.gamma(OVERDISPERSED, 1 / OVERDISPERSED, (len(theta), 6 * len(PUBLISHED)))
+    return rng.poisson(theta * level).astype(float)
+
+
+def exact_values(published, noise, prior):
+    "Means and sds (r,) of the counts, by enumeration over a grid of rates."
+    rate, k = np.linspace(0.01, 60, 3000), np.arange(120)
+    law = stats.nbinom.pmf(k, OVERDISPERSED, OVERDISPERSED / (OVERDISPERSED + rate[:, None]))
+    seen = [
+        np.ones(k.size) if np.isnan(y) else np.exp(noise.log_prob(np.array([y]), k[:, None]))
+        for y in published
+    ]
+    p = prior.pdf(rate) * np.prod([law @ each for each in seen], axis=0)
+    p /= p.sum()
+    given = [law * each / (law @ each)[:, None] for each in seen]
+    mean = np.array([p @ (each @ k) for each in given])
+    return mean, np.sqrt(np.array([p @ (each @ k**2) for each in given]) - mean**2)
+
+
+@pytest.mark.parametrize("scale, times", [(0.4, 1), (3.0, 1), (0.5, 6)])
+def test_values_behind_the_noise_are_exact_also_where_one_was_not_published(scale, times):
+    "24 values, the last case with several simulations at a parameter; false alarms below 1e-4."
+    noise, prior = dpsbi.DiscreteLaplace(scale), stats.gamma(4, scale=2)
+    published = np.tile(PUBLISHED, times)
+    first = dpsbi.Query(lambda s: s[:, : published.size], 1.0, step=1)
+    model = dpsbi.Model(dpsbi.Prior(rate=prior), behind_levels, independent=True)
+    found = guided_values(
+        dpsbi.Release(published, first, noise),
+        model,
+        draws=2000,
+        rng=np.random.default_rng(3),
+        progress=False,
+    )
+    assert (found.info["particles"] > 1) == (times > 1)
+    mean, sd = exact_values(published, noise, prior)
+    values = found.confidential
+    assert values.names == tuple(f"s[{j}]" for j in range(published.size))
+    assert (np.abs(values.mean() - mean) < 5 * values.mcse()).all()
+    assert (np.abs(values.std() / sd - 1) < 5 * 2 / np.sqrt(values.ess)).all()

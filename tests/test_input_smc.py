@@ -629,3 +629,14 @@ def test_local_lines_serve_where_one_line_is_refused():
     p = np.exp(log_p - log_p.max())
     exact = p @ rate / p.sum()  # the noise is negligible beside a sd of 0.2
     agrees(found.mean()[0], exact, found.mcse()[0] + 3e-3, verbose=False)
+
+
+def test_tails_without_a_mean_are_not_called_exact():
+    "Nothing is known of b, whose prior has no mean; a alone is exact."
+    level = lambda theta, rng: theta[:, :1] + rng.normal(size=(len(theta), 3))
+    for prior, exact in ((stats.cauchy(), False), (stats.norm(), True)):
+        model = Model(Prior(a=stats.norm(0, 5), b=prior), level)
+        release = Release([1.0, 2.0, 0.5], query(3), Laplace(1.0))
+        found = run(release, model, draws=400)
+        assert found.exact is exact
+        assert found.info["reason"] == "" or found.info["reason"].startswith("the mean of b")

@@ -35,13 +35,15 @@ def compare(
 
     Raises
     ------
+    TypeError
+        For what is no mapping of names to posteriors.
     ValueError
-        For fewer than two models, one without evidence, or prior probabilities that are none.
+        For fewer than two models, one without evidence, posteriors of different releases, or prior
+        probabilities that are none, or not one for each model.
     """
     import pandas
 
-    if len(posteriors) < 2:
-        raise ValueError("compare takes two models or more: {name: posterior, name: posterior}")
+    _check(posteriors, prior)
     for name, posterior in posteriors.items():
         if posterior.log_evidence is None:
             raise ValueError(
@@ -50,7 +52,7 @@ def compare(
             )
     names = sorted(posteriors, key=lambda name: -posteriors[name].log_evidence)
     weight = np.array([1.0 if prior is None else float(prior[name]) for name in names])
-    if not (weight >= 0).all() or not weight.sum() > 0:
+    if not (weight >= 0).all() or not weight.sum() > 0 or np.isinf(weight).any():
         raise ValueError(f"prior probabilities must be at least 0, one above 0, not {prior}")
     log_z = np.array([posteriors[name].log_evidence for name in names], float)
     error = np.array([_error(posteriors[name]) for name in names])
@@ -75,3 +77,25 @@ def _error(posterior: Posterior) -> float:
     "The standard error of the log evidence; NaN where the engine states none."
     error = posterior.log_evidence_error
     return math.nan if error is None else float(error)
+
+# %% ../../nbs/analyst/52_compare.ipynb #cmp-check
+def _check(posteriors, prior) -> None:
+    "TypeError or ValueError for what cannot be compared."
+    named = isinstance(posteriors, Mapping)
+    if not named or not all(isinstance(each, Posterior) for each in posteriors.values()):
+        raise TypeError("compare takes a mapping: {name: posterior, name: posterior}")
+    if len(posteriors) < 2:
+        raise ValueError("compare takes two models or more: {name: posterior, name: posterior}")
+    if prior is not None and set(prior) != set(posteriors):
+        raise ValueError(f"prior needs a probability for each of {list(posteriors)}, not {prior}")
+    of: dict[str, str] = {}
+    for name, posterior in posteriors.items():
+        told = posterior.info.get("release")
+        if told is not None:
+            of.setdefault(told, name)
+    if len(of) > 1:
+        one, other, *_ = of.values()
+        raise ValueError(
+            f"{one!r} and {other!r} are posteriors of different releases, whose evidences say "
+            "nothing of each other: give each model the same published values"
+        )

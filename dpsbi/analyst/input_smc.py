@@ -232,6 +232,13 @@ def _warned(reason: str, worth: float, draws: int, task: Task) -> None:
         warn(f"{failed:,} of {made:,} simulations were not finite or could not have been released")
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #a60b8675
+def _rests_on_few(posterior: Posterior) -> str:
+    "Which means do, in words: those of Cauchy tails, say; empty where none does."
+    named = zip(posterior.names, posterior.doubtful())
+    few = [name for name, what in named if what == "mean"]
+    return f"the mean of {' and of '.join(few[:3])} rests on a few draws" if few else ""
+
+
 def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws, look) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
     v, every = chains
@@ -249,13 +256,16 @@ def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws, look) -
         theta, log_weights, values = _as_far(task, stage)
         found = dict(unfinished=True)
     values = handed_over(task.release, task.model, values, log_weights)
-    _warned(reason, worth.min(), draws, task)
-    info = dict(method="input SMC", exact=not reason, reason=reason, simulations=tally["made"])
+    info = dict(method="input SMC", simulations=tally["made"])
     info |= found | _story(stage) | dict(accepted=accepted, worth=worth.tolist())
     info["failed"] = tally["failed"]
     info |= dict(inputs=stage.moved.last.x.shape[2] - task.coordinates.dim, by_row=task.by_row)
     about = prior.names, info | values["info"]
-    return Posterior(theta, log_weights, *about, values=values["values"])
+    posterior = Posterior(theta, log_weights, *about, values=values["values"])
+    reason = reason or _rests_on_few(posterior)
+    _warned(reason, worth.min(), draws, task)
+    posterior.info.update(exact=not reason, reason=reason)
+    return posterior
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #07aaa199
 def _as_far(task: Task, stage: Stage):

@@ -17,7 +17,7 @@ from .count_sums import counts_behind
 from .last_draws import LEAST, Last, Looked, NotLast, free_draws
 from .profiles import Seen
 from .remaining import Remaining, Summed, back
-from ..behind import handed_over
+from ..behind import handed_over, told_of
 from ..checkpoint import Checkpoint, Journal
 from ..kept import Thinned
 from ..mechanisms import Release
@@ -218,7 +218,8 @@ def concluded(
     """
     once = journal or Journal(Checkpoint(None, {}))
     if posterior.values is None or most < 1:
-        bare = replace(posterior, values=None, info=posterior.info | marginal.told)
+        told = marginal.told | dict(release=told_of(marginal.remaining.release))
+        bare = replace(posterior, values=None, info=posterior.info | told)
         return bare, "its draws were not simulated once more", 0
     kept = posterior.with_values()
     fine = np.isfinite(kept.values).all(axis=1)

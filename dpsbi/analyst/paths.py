@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..behind import told_of
 from ..mechanisms import Release
 from ..posterior import Posterior
 from ..privacy import whole_number
@@ -64,6 +65,7 @@ def keeping(posterior: Posterior, paths: np.ndarray | None, r: int, whole: Relea
     As it is where none were kept; without states where those are no numbers. Values are named by
     their places in the whole release.
     """
+    posterior = replace(posterior, info=posterior.info | dict(release=told_of(whole)))
     if paths is None or not paths.shape[-1]:
         return posterior
     paths = paths.reshape(len(posterior), -1)

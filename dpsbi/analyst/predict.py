@@ -15,7 +15,7 @@ import numpy as np
 from .chosen_values import conditioned
 from .paths import values_along
 from .prediction import Prediction
-from ..behind import layout, simulate_kept
+from ..behind import layout, simulate_kept, told_of
 from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, check_release, released_width
@@ -65,8 +65,13 @@ def _check(posterior, model, ahead, stepped) -> None:
         )
 
 
-def _check_values(posterior, places) -> None:
-    "ValueError where the posterior was inferred with another future."
+def _check_values(posterior, places, release) -> None:
+    "ValueError where the posterior was inferred with another future, or from another release."
+    if posterior.info.get("release", told_of(release)) != told_of(release):
+        raise ValueError(
+            "this posterior is of another release, whose true values are not behind this one: "
+            "infer from the release that predict is given"
+        )
     if posterior.values.shape[1] != len(places.order):
         raise ValueError(
             f"the posterior has {posterior.values.shape[1]} values behind each draw, and the model "
@@ -149,8 +154,9 @@ def predict(
     Raises
     ------
     ValueError
-        For a posterior of other parameters, or of a model with another future; for `ahead` without
-        a StateSpace; and where no simulation could have been released.
+        For a posterior of other parameters, of a model with another future, or with values behind
+        another release; for `ahead` without a StateSpace; and where no simulation could have been
+        released.
     """
     call = Call.of(running, predict)
     release = check_release(release)
@@ -168,7 +174,7 @@ def predict(
     _, other = repeat.spawn(2)
     replicates, released = _fresh(release, model, chosen.theta, repeat, call)
     places = layout(release, model, replicates.shape[1])
-    _check_values(chosen, places)
+    _check_values(chosen, places, release)
     again = release.mechanism.sample(chosen.values[:, places.released], other)
     prior = _prior(release, model, max(from_prior, len(chosen)), from_prior, first, call)
     return Prediction(chosen, release, places, again, replicates, released, prior, coming)
