@@ -56,8 +56,8 @@ def all_values(
 
 def values_asked(release: Release) -> int:
     "How many values the query has, released or not."
-    columns = isinstance(release.query.fn, Columns)
-    return release.query.fn.width if columns else released_width(release)
+    asked = release.query.fn
+    return asked.width if isinstance(asked, Columns) else released_width(release)
 
 
 def _known_width(model, release) -> int:

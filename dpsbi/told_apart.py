@@ -141,7 +141,7 @@ def _object(thing: Any, seen: dict[int, Any]) -> Any:
     own = {name: f for name, f in _methods(kind).items() if not _installed(f)}
     return [_name(kind), _values(held, seen), [_function(own[name], seen) for name in sorted(own)]]
 
-
+# %% ../nbs/08_told_apart.ipynb #ta-about-p2
 def _about(thing: Any, seen: dict[int, Any]) -> Any:
     "Anything, in plain values."
     told = _values(thing, seen)

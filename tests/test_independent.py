@@ -3,6 +3,7 @@ that are false.
 """
 
 import warnings
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -265,6 +266,7 @@ def test_importance_notices_a_false_declaration():
 def test_importance_by_the_product_goes_on_from_a_checkpoint(tmp_path):
     calls = []
 
+    @wraps(poisson)
     def dying(theta, rng):
         calls.append(len(theta))
         if sum(calls) > 4000:

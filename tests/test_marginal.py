@@ -232,6 +232,8 @@ def test_vectorised_and_by_row_are_one():
 class Dying:
     "Counts behind levels of their own; a simulator that dies at a call, and counts."
 
+    fingerprint = "counts behind levels"
+
     def __init__(self, last=10**9):
         self.last, self.calls, self.rows = last, 0, 0
 

@@ -253,13 +253,17 @@ def test_the_true_count_behind_a_noisy_one(method, draws):
     agrees(behind.mean()[0], s @ p / p.sum(), behind.mcse()[0], verbose=False)
 
 
-def test_values_of_a_plain_model_go_by_their_places_where_some_are_missing():
+def test_values_of_a_plain_model_are_there_also_where_they_were_not_published():
+    "A count that was not published has the rate's mean; a false alarm of 1e-6."
     prior = dpsbi.Prior(rate=stats.gamma(4, scale=2))
     model = dpsbi.Model(prior, lambda theta, rng: rng.poisson(theta, (len(theta), 3)))
     query = dpsbi.Query(identity, 1, dim=3, step=1)
     released = dpsbi.Release([9.0, np.nan, 14.0], query, dpsbi.DiscreteLaplace(2.0))
     found = run(model, released, draws=200, particles=20)
-    assert found.confidential.names == ("s[0]", "s[2]")
+    values = found.confidential
+    assert values.names == ("s[0]", "s[1]", "s[2]")
+    gap = dpsbi.Posterior(values["s[1]"] - found["rate"], found.log_weights, None, found.info)
+    agrees(gap.mean(), 0.0, gap.mcse(), alarm=1e-6, verbose=False)
 
 
 def test_independent_values_behind_their_noise():

@@ -1,5 +1,6 @@
 """Planning against closed forms, and what it refuses."""
 
+from functools import wraps
 from types import SimpleNamespace
 
 import numpy as np
@@ -663,6 +664,7 @@ def test_a_killed_plan_goes_on_to_the_same_rows(tmp_path):
             quick(MODEL, work, **kept)
     calls = iter(range(1))  # one is to try it out; none simulates anew
 
+    @wraps(MODEL.simulate)
     def spent(theta, rng):
         next(calls)
         return rng.normal(theta, 0.2)

@@ -5,6 +5,8 @@ it always ends.
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
+from functools import wraps
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -53,7 +55,7 @@ def test_one_seed_one_result_with_any_executor(kernel):
 def test_a_checkpoint_gives_the_result_again_and_no_other_run_may_have_it(kernel, tmp_path):
     first = run(kernel=kernel, checkpoint=tmp_path / "c.npz")
     calls = []
-    counted = dpsbi.Model(MODEL.prior, lambda theta, rng: calls.append(1))
+    counted = dpsbi.Model(MODEL.prior, wraps(MODEL.simulate)(lambda *_: calls.append(1)))
     assert (
         same(first, run(kernel=kernel, model=counted, checkpoint=tmp_path / "c.npz")) and not calls
     )

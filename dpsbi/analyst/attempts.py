@@ -83,7 +83,7 @@ def _beside(task: Task, found: Posterior, rng) -> np.ndarray:
     z, one, other = np.split(task.model.prior.to_unconstrained(theta), 3)
     return task.model.prior.from_unconstrained(z + (one - other) / np.sqrt(z.shape[1]))
 
-
+# %% ../../nbs/analyst/49_attempts.ipynb #534d5101-p2
 def probed(task: Task, found: Posterior, rng) -> str:
     "What is wrong with a simulator that does not use its generator; empty where it does."
     fails = any(line["failed"] for line in task.history)

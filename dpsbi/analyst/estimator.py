@@ -317,9 +317,8 @@ def amortise(
     check_fit(simulations, noise_draws)
     many = isinstance(mechanism, Budgets)
     mechanism = mechanism if many else with_codes(mechanism)
-    about = about_model(model) | dict(mechanism=mechanism, simulations=simulations)
-    about |= dict(query=told_apart(query.fn))
-    saved = call.saved(about_run("amortise", rng, **about))
+    about = dict(mechanism=mechanism, simulations=simulations, query=told_apart(query.fn))
+    saved = call.saved(about_run("amortise", rng, **about, **about_model(model)))
     sims = prior_simulations(query, model, simulations, rng, call, saved)
     contexts = Contexts.of(mechanism, sims.s) if many else None
     mechanism = ranged(mechanism, query, contexts) if many else mechanism

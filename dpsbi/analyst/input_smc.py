@@ -238,7 +238,7 @@ def _rests_on_few(posterior: Posterior) -> str:
     few = [name for name, what in named if what == "mean"]
     return f"the mean of {' and of '.join(few[:3])} rests on a few draws" if few else ""
 
-
+# %% ../../nbs/analyst/38_input_smc.ipynb #a60b8675-p2
 def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws, look) -> Posterior:
     "The posterior with its story, and the warnings that it deserves."
     v, every = chains

@@ -64,7 +64,7 @@ def _check(posterior, model, ahead, stepped) -> None:
             "Model(…, beyond=…)"
         )
 
-
+# %% ../../nbs/analyst/53_predict.ipynb #pr-check-3
 def _check_values(posterior, places, release) -> None:
     "ValueError where the posterior was inferred with another future, or from another release."
     if posterior.info.get("release", told_of(release)) != told_of(release):
