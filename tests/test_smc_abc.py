@@ -4,7 +4,6 @@ it always ends.
 
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-
 from functools import wraps
 
 import numpy as np
