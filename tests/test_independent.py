@@ -37,6 +37,15 @@ def shared(theta, rng):
     return poisson(theta * rng.gamma(50, 1 / 50, (len(theta), 1)), rng)
 
 
+def halves(theta, rng):
+    "Such counts as sums of two, so that no draw is a value and none can be summed out."
+    return poisson(theta / 2, rng) + poisson(theta / 2, rng)
+
+
+def shared_halves(theta, rng):
+    return halves(theta * rng.gamma(50, 1 / 50, (len(theta), 1)), rng)
+
+
 def forgetful(theta, rng):
     return poisson(theta, np.random.default_rng(0))
 
@@ -117,13 +126,32 @@ def test_the_posterior_agrees_with_quadrature():
     assert found.info["doubt"] == ""
 
 
+@pytest.mark.parametrize("model", [INDEPENDENT, dpsbi.Model(PRIOR, shared, independent=True)])
+def test_counts_drawn_last_are_summed_out_first(model):
+    "Which needs no declaration, and so forgives a false one."
+    rng, made = np.random.default_rng(7), []
+
+    @wraps(model.simulate)
+    def counted(theta, rng):
+        made.append(len(theta))
+        return model.simulate(theta, rng)
+
+    about = dict(target_ess=800, max_simulations=20_000, progress=False)
+    found = dpsbi.infer(COUNTS, dpsbi.Model(PRIOR, counted, independent=True), rng=rng, **about)
+    assert found.exact and found.info["summed"] == 6 and "draws counts last" in found.info["why"]
+    assert sum(made) == found.info["simulations"] <= 20_000
+    again = dpsbi.infer(COUNTS, dpsbi.Model(PRIOR, model.simulate), rng=rng, **about)
+    agrees(found.mean(), again.mean(), np.hypot(found.mcse(), again.mcse()), verbose=False)
+
+
 def test_infer_takes_this_road_within_its_budget():
     rng = np.random.default_rng(7)
+    model = dpsbi.Model(PRIOR, halves, independent=True)
     found = dpsbi.infer(
-        COUNTS, INDEPENDENT, rng=rng, target_ess=800, max_simulations=60_000, progress=False
+        COUNTS, model, rng=rng, target_ess=800, max_simulations=60_000, progress=False
     )
     assert found.info["exact"] and found.info["engine"] == "guided values"
-    assert found.info["simulations"] <= 60_000
+    assert found.info["simulations"] <= 60_000 and "declared" in found.info["why"]
     agrees(found.mean()[0], quadrature()[0], found.mcse()[0], verbose=False)
 
 
@@ -148,6 +176,7 @@ def test_a_false_declaration_is_noticed():
             COUNTS, model, draws=200, rng=np.random.default_rng(9), progress=False
         )
     assert "correlation" in found.info["doubt"]
+    model = dpsbi.Model(PRIOR, shared_halves, independent=True)
     with pytest.warns(UserWarning, match="not exact.*independent"):
         found = dpsbi.infer(
             COUNTS, model, rng=np.random.default_rng(9), target_ess=2000, progress=False

@@ -172,7 +172,7 @@ def independent(task: Task, rng) -> tuple[Posterior, str]:
 
 def _guided(task: Task, rng) -> tuple[Posterior | None, str]:
     "Draws by two runs with guided inputs, and why they are not exact; None where there are none."
-    name, limit = "guided values", max(task.limit // 3, FEWEST_GUIDED)
+    name, limit = "guided values", max(task.left // 3, FEWEST_GUIDED)
     try:
         return _twice(task, guided_values, name, limit, "guided", rng)
     except (ValueError, TypeError, NotImplementedError) as error:  # it cannot be replayed, say

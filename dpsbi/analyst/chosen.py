@@ -28,9 +28,9 @@ def _led_by(task: Task, found: Posterior) -> str:
         return OF_RECORDS
     if not hasattr(task.release.mechanism, "log_prob"):
         return NO_DENSITY
-    if task.model.independent:
-        return DECLARED
-    return DRAWN_LAST if found.info.get("summed") else ""
+    if found.info.get("summed"):
+        return DRAWN_LAST
+    return DECLARED if task.model.independent else ""
 
 # %% ../../nbs/analyst/49_chosen.ipynb #4225b660
 LONGEST = 120  # characters of a reason within a sentence
