@@ -5371,6 +5371,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                   'dpsbi.told_apart._array': ('told_apart.html#_array', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._attributes': ('told_apart.html#_attributes', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._changes': ('told_apart.html#_changes', 'dpsbi/told_apart.py'),
+                                  'dpsbi.told_apart._class': ('told_apart.html#_class', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._constant': ('told_apart.html#_constant', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._function': ('told_apart.html#_function', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._installed': ('told_apart.html#_installed', 'dpsbi/told_apart.py'),

@@ -157,12 +157,16 @@ def _function(function: FunctionType, seen: dict[int, Any]) -> Any:
     return [told, _values(defaults, seen), _values(around, seen)]
 
 
-def _object(thing: Any, seen: dict[int, Any]) -> Any:
-    "An object: its class, what it holds, and what its methods do."
-    kind = type(thing)
-    held = _attributes(thing) if hasattr(thing, "__dict__") or is_dataclass(thing) else {}
+def _class(kind: type, seen: dict[int, Any]) -> list:
+    "A class: its name, and what its methods do."
     own = {name: f for name, f in _methods(kind).items() if not _installed(f)}
-    return [_name(kind), _values(held, seen), [_function(own[name], seen) for name in sorted(own)]]
+    return [_name(kind), [_about(own[name], seen) for name in sorted(own)]]
+
+
+def _object(thing: Any, seen: dict[int, Any]) -> list:
+    "An object: its class, and what it holds."
+    held = _attributes(thing) if hasattr(thing, "__dict__") or is_dataclass(thing) else {}
+    return [_class(type(thing), seen), _values(held, seen)]
 
 # %% ../nbs/08_told_apart.ipynb #ta-about-p2
 def _about(thing: Any, seen: dict[int, Any]) -> Any:
@@ -183,7 +187,9 @@ def _about(thing: Any, seen: dict[int, Any]) -> Any:
         return _about(thing.py_func, seen)
     if isinstance(thing, FunctionType):
         return _function(thing, seen)
-    if isinstance(thing, type | ModuleType | BuiltinFunctionType | np.ufunc):
+    if isinstance(thing, type):
+        return _class(thing, seen)
+    if isinstance(thing, ModuleType | BuiltinFunctionType | np.ufunc):
         return _name(thing)
     return _object(thing, seen)
 

@@ -63,6 +63,7 @@ def reading(table):
 
 
 compiled = [numba.njit(lambda x: x + 1), numba.njit(lambda x: x + 2)]
+BOTH = (Simulator, Steeper)
 EDITS = {
     "a number": (made(), made(scale=3.0)),
     "an array": (made(), made(table=(1.0, 3.0))),
@@ -76,6 +77,8 @@ EDITS = {
     "a table of words": tuple(
         reading(pd.DataFrame({"a": [1.0, 1.0], "b": [word, "y"]})) for word in "xz"
     ),
+    "a class": (made(helped=Simulator), made(helped=Steeper)),
+    "a class of the same name": tuple(made(helped=type("Own", (kind,), {})) for kind in BOTH),
     "a method": (Simulator(1.0), Steeper(1.0)),
     "a bound method's object": (Simulator(1.0).__call__, Simulator(2.0).__call__),
     "compiled code": tuple(compiled),
