@@ -2013,6 +2013,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                       'dpsbi.analyst.rounds.Begun.propose': ( 'analyst/rounds.html#begun.propose',
                                                                               'dpsbi/analyst/rounds.py'),
                                       'dpsbi.analyst.rounds.Mixed': ('analyst/rounds.html#mixed', 'dpsbi/analyst/rounds.py'),
+                                      'dpsbi.analyst.rounds.Mixed._density': ( 'analyst/rounds.html#mixed._density',
+                                                                               'dpsbi/analyst/rounds.py'),
                                       'dpsbi.analyst.rounds.Mixed.simulations': ( 'analyst/rounds.html#mixed.simulations',
                                                                                   'dpsbi/analyst/rounds.py'),
                                       'dpsbi.analyst.rounds.NeuralRounds': ('analyst/rounds.html#neuralrounds', 'dpsbi/analyst/rounds.py'),

@@ -13,6 +13,7 @@ from dpsbi.analyst import training as module
 from dpsbi.analyst.estimator import Estimator, amortise
 from dpsbi.analyst.flows import Shape
 from dpsbi.analyst.pairs import Pairs, temper
+from dpsbi.analyst.rounds import NeuralRounds
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.sppe import sppe
 from dpsbi.analyst.training import CORRECTIONS, Learning, Training
@@ -234,3 +235,32 @@ def test_a_keyword_of_the_training_is_told_where_it_belongs(method, name):
 def test_training_checks_itself(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Training(**wrong)
+
+
+def test_a_density_is_computed_once_for_each_round():
+    class Wide:
+        "A proposal that remembers where it was asked."
+
+        def __init__(self, scale):
+            self.law, self.asked = stats.norm(0, scale), []
+
+        def sample(self, n, rng):
+            return self.law.rvs((n, 1), random_state=rng)
+
+        def log_prob(self, z):
+            self.asked.append(z)
+            return self.law.logpdf(z[:, 0])
+
+    run, rng = NeuralRounds(Prior(a=stats.norm(0, 1)), 40, 0.25), np.random.default_rng(1)
+    for scale in (None, 2.0, 3.0):
+        run.proposals.extend([] if scale is None else [Wide(scale)])
+        run.z.append(run.propose(rng))
+        run.s.append(run.z[-1])
+        run.log_eta.append(np.zeros(40))
+        sims = run.simulations()
+    for proposal in run.proposals:
+        assert [id(z) for z in proposal.asked] == [id(z) for z in run.z]
+    laws = [stats.norm(0, 1), *(p.law for p in run.proposals)]
+    shares = np.array([40 + 10 + 10, 30, 30]) / 120
+    mixture = shares @ [law.pdf(sims.z[:, 0]) for law in laws]
+    np.testing.assert_allclose(np.exp(sims.log_proposal), mixture, rtol=1e-12)

@@ -107,6 +107,7 @@ class Begun:
     s: list = field(default_factory=list)
     log_eta: list = field(default_factory=list)
     proposals: list = field(default_factory=list)  # of rounds 2, 3, ...
+    known: dict = field(default_factory=dict)  # densities of a round's z under a proposal
 
     @on_one_thread
     def propose(self, rng: np.random.Generator) -> np.ndarray:
@@ -126,6 +127,13 @@ class Begun:
 class Mixed(Begun):
     "All of their simulations, under the mixture of all their proposals."
 
+    def _density(self, k: int) -> np.ndarray:
+        "Log density of all z under proposal k; each round's is computed once."
+        for r, z in enumerate(self.z):
+            if (k, r) not in self.known:
+                self.known[k, r] = self.proposals[k].log_prob(z)
+        return np.concatenate([self.known[k, r] for r in range(len(self.z))])
+
     def simulations(self) -> Simulations:
         "All of them, with the density of the mixture of all proposals at each."
         z = np.concatenate(self.z)
@@ -136,7 +144,7 @@ class Mixed(Begun):
             share = np.log(safe) - math.log(self.size * count)
             rest = np.log(own) - math.log(self.size * count)
         terms = [log_p + log_sum(share)]
-        terms += [p.log_prob(z) + w for p, w in zip(self.proposals, rest)]
+        terms += [self._density(k) + w for k, w in enumerate(rest)]
         return Simulations(
             z, np.concatenate(self.s), log_p, log_sum(terms, axis=0), np.concatenate(self.log_eta)
         )
@@ -180,6 +188,7 @@ class NeuralRounds(Resumed):
     defensive : share of the prior in each round but the first
     z, s, log_eta : lists of arrays, one for each round
     proposals : of rounds 2, 3, ...
+    known : by proposal and round, densities that have been computed
     """
 
     def follow(
