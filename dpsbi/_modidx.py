@@ -5386,6 +5386,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                   'dpsbi.told_apart._values': ('told_apart.html#_values', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._within': ('told_apart.html#_within', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart.about_model': ('told_apart.html#about_model', 'dpsbi/told_apart.py'),
+                                  'dpsbi.told_apart.about_public': ('told_apart.html#about_public', 'dpsbi/told_apart.py'),
+                                  'dpsbi.told_apart.code_of': ('told_apart.html#code_of', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart.told_apart': ('told_apart.html#told_apart', 'dpsbi/told_apart.py')},
             'dpsbi.transforms': { 'dpsbi.transforms.Above': ('transforms.html#above', 'dpsbi/transforms.py'),
                                   'dpsbi.transforms.Above.forward': ('transforms.html#above.forward', 'dpsbi/transforms.py'),

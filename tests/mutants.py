@@ -89,6 +89,7 @@ TESTS = {
     "analyst.count_sums": "test_marginal.py",
     "analyst.laws": "test_remaining.py",
     "analyst.guided": "test_guided.py",
+    "owner.pool": "test_told_apart.py",
     "told_apart": "test_told_apart.py",
     "checkpoint": "test_robustness.py",
     "analyst.attempts": "test_functions.py test_exact.py",
@@ -122,6 +123,12 @@ MUTANTS = [
         "one_of_each(each[..., j], rng)",
         "one_of_each(0 * each[..., j], rng)",
         "values behind the noise that know nothing of what was released",
+    ),
+    Mutant(
+        "owner.pool",
+        "about = about_public(model) |",
+        "from ..told_apart import about_model; about = about_model(model) |",
+        "records beside a simulator are written into the file of public simulations",
     ),
     Mutant(
         "told_apart",

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from dpsbi import Model, Prior
+from dpsbi.owner.pool import simulate_pool
 from dpsbi.told_apart import about_model, told_apart
 
 PRIOR = Prior(a=stats.norm())
@@ -134,3 +135,16 @@ class Own:
 def test_priors_of_ones_own_are_told_apart():
     one, two = (about_model(Model(Own(width), made())) for width in (1.0, 2.0))
     assert one["prior"] != two["prior"]
+
+
+def test_a_pool_of_the_owner_keeps_no_trace_of_records(tmp_path):
+    "Two lots of records beside a simulator leave the same file."
+
+    def file_beside(records, name):
+        model = Model(PRIOR, lambda theta, rng: rng.normal(theta, 1, (len(theta), records.size)))
+        rng, path = np.random.default_rng(1), tmp_path / name
+        simulate_pool(model, 50, rng=rng, checkpoint=path, progress=False)
+        return path.read_bytes()
+
+    one = file_beside(np.array([1.0, 2.0]), "one.npz")
+    assert one == file_beside(np.array([1.0, 3.0]), "other.npz")

@@ -17,7 +17,7 @@ from ..batches import in_flight
 from ..model import Model, simulated
 from ..privacy import numeric
 from ..running import Call, Running, about_run, batch_sizes, in_order
-from ..told_apart import about_model
+from ..told_apart import about_public
 
 # %% ../../nbs/owner/23_pool.ipynb #353cad41
 def _simulate(model: Model, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +59,7 @@ def simulate_pool(
     y : array (T, …)
     """
     call = Call.of(running, simulate_pool)
-    about = about_model(model) | dict(simulations=simulations)
+    about = about_public(model) | dict(simulations=simulations)
     saved = call.saved(about_run("simulate_pool", rng, **about))
     done, last, tasks = saved.load(), time.monotonic(), list(_tasks(model, simulations, rng))
     theta, y, first = [], [], 0

@@ -21,7 +21,7 @@ from .which_engine import answered
 from .yields import Questions
 from ..posterior import Posterior
 from ..running import Call, Journal, Running, about_run, warn
-from ..told_apart import about_model, told_apart
+from ..told_apart import about_public, code_of
 
 # %% ../../nbs/planning/05_design.ipynb #ds-parts
 def supposed(at: Mapping[str, float] | None, model: Model) -> np.ndarray | None:
@@ -181,10 +181,11 @@ def plan(
         rng,
         given,
         designs=[[each.name, each.epsilon, each.mechanism] for each in designs],
-        queries=[told_apart(each.query.fn) for each in designs],
-        **about_model(model),
+        queries=[code_of(each.query.fn) for each in designs],
+        **about_public(model),
         at=dict(at or {}),
-        asked=[*asked.names, told_apart(questions)],
+        asked=[*asked.names, str(questions.excludes), questions.level],
+        utilities={name: code_of(asks) for name, asks in questions.utilities.items()},
         effort=str(effort),
     )
     journal = Journal(call.saved(about))

@@ -23,7 +23,7 @@ from ..posterior import Posterior
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, in_order
 from ..simulation import simulate_query
-from ..told_apart import about_model, told_apart
+from ..told_apart import about_public, code_of
 
 # %% ../../nbs/planning/06_fresh.ipynb #fr-one
 def _one(design: Design, s_dp, model: Model, answer: Callable, asked: Questions, rng) -> list:
@@ -107,11 +107,12 @@ def obtain(
         "obtain",
         rng,
         designs=[[each.name, each.epsilon, each.mechanism] for each in designs],
-        queries=[told_apart(each.query.fn) for each in designs],
-        **about_model(model),
+        queries=[code_of(each.query.fn) for each in designs],
+        **about_public(model),
         at=dict(at or {}),
         releases=releases,
-        asked=[*names.names, told_apart(questions)],
+        asked=[*names.names, str(questions.excludes), questions.level],
+        utilities={name: code_of(asks) for name, asks in questions.utilities.items()},
     )
     journal, children = Journal(call.saved(about)), rng.spawn(len(designs))
     rows = []

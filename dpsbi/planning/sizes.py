@@ -24,7 +24,7 @@ from ..model import Model
 from .candidates import Effort, Pool, make_design, pool_of
 from ..privacy import Query, whole_number
 from ..running import Call, Journal, Running, about_run
-from ..told_apart import about_model, told_apart
+from ..told_apart import about_public, code_of
 
 # %% ../../nbs/planning/30_sizes.ipynb #sz-every
 STEPS = 48  # values of ε at which a network is trained
@@ -143,7 +143,7 @@ def _simulated(model, designs, sizes, effort, truth, delta, rng, call) -> list[P
     pools = []
     for n in sizes:
         queries = [_made(design(n), 1.0, delta)[0] for design in designs.values()]
-        told = about_model(model(n)) | dict(n=n, queries=[told_apart(q.fn) for q in queries])
+        told = about_public(model(n)) | dict(n=n, queries=[code_of(q.fn) for q in queries])
         journal = Journal(call.saved(about_run("explore", rng, **told)))
         pools.append(pool_of(model(n), queries, effort, truth, rng.spawn(1)[0], call, journal))
     return pools
