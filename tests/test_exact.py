@@ -500,11 +500,11 @@ def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false
     monkeypatch.setattr(infer_room, "by_weight", lambda task, rng: (nothing, "no weights"))
     release, mean = ten_counts()
     model = Model(GAMMA, sums_of_two)
-    found, _ = heard(release, model, target_ess=200, max_simulations=40_000)
+    found, _ = heard(release, model, target_ess=200, max_simulations=80_000)
     assert asked == [(None, False), (network, True)]
     assert found.exact and found.info["engine"] == "moves from a neural posterior"
     assert "left: moves of random inputs" in found.info["why"]
-    assert found.info["simulations"] <= 40_000
+    assert found.info["simulations"] <= 80_000
     assert abs(found.mean()[0] - mean) < 4.9 * found.mcse()[0]
 
 
