@@ -54,8 +54,9 @@ ROOMS = {
         analyst.hidden_states analyst.outlook
         analyst.particle_clouds analyst.aims analyst.particle_filter analyst.paths analyst.estimated
         analyst.importance_squared analyst.metropolis analyst.own_inputs
-        analyst.guides analyst.exploration
+        analyst.guides analyst.surrogates analyst.exploration
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.nearest
+        analyst.surrogate_search
         analyst.baselines
         analyst.curves analyst.layers analyst.gradients analyst.scaling
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs

@@ -7,6 +7,7 @@ __all__ = ['GENERATIONS', 'FEWEST', 'FOLLOWED', 'ALARM', 'FAR', 'ALONE', 'doubts
 
 # %% ../../nbs/analyst/33_consensus.ipynb #6c66a0cf
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Unpack
 
@@ -72,7 +73,7 @@ FAR = (
 )
 
 # %% ../../nbs/analyst/33_consensus.ipynb #8f450739-s1
-def _agree(budget, target, rng):
+def _agree(budget, target, search, rng):
     """Generations of starts until one agrees.
 
     The fresh draws, the last starts, what speaks against them, and how many simulations explored.
@@ -84,8 +85,8 @@ def _agree(budget, target, rng):
         before = budget.tally["made"]
         if n * STARTS > EXPLORE * budget.left:
             break
-        search, draw = child.spawn(2)
-        starts = explore(budget, n, search)
+        first, draw = child.spawn(2)
+        starts = search(budget, n, first)
         explored += budget.tally["made"] - before
         if least_power(starts) < FOLLOWED:
             reason = reason or FAR
@@ -186,6 +187,7 @@ def consensus(
     max_simulations: int = 200_000,
     patient: bool = True,
     thrifty: bool = False,
+    search: Callable = explore,
     **running: Unpack[Running],
 ) -> Posterior:
     """Fresh weighted draws from proposals of several independent searches, exact where these agree.
@@ -208,6 +210,8 @@ def consensus(
     thrifty : bool
         Whether all draws count, and one search goes on with them, where the starts do not agree
         within the budget. Every simulation and its values are then held in memory.
+    search : function of a budget, draws of a round, and a generator
+        Which gives the starts: `explore`, or another of its kind.
     **running
         See `dpsbi.running.Running`.
 
@@ -235,10 +239,11 @@ def consensus(
     check_generator(rng)
     what = about_model(model) | dict(target=target_ess, limit=max_simulations)
     what |= dict(thrifty=True) if thrifty else {}
+    what |= dict(search=search.__name__) if search is not explore else {}
     about = about_run("consensus", rng, release, version=2, **what)
     journal, tally = Journal(call.saved(about)), dict(made=0, failed=0)
     with call.bar(max_simulations, "importance", "simulations") as bar:
         seen = [] if thrifty else None
         budget = Budget(release, model, max_simulations, call, journal, bar, tally, patient, seen)
-        found = _agree(budget, max(target_ess, LEAST), rng)
+        found = _agree(budget, max(target_ess, LEAST), search, rng)
         return _concluded(budget, *found, rng.spawn(1)[0])

@@ -1,0 +1,174 @@
+"""Surrogates of many parameters lead to exact posteriors, and never away from one."""
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsbi import DiscreteLaplace, Gaussian, Model, Prior, Query, Release, infer
+from dpsbi.analyst import summed
+from dpsbi.analyst.consensus import consensus
+from dpsbi.analyst.marginal import marginal
+from dpsbi.analyst.sites import Profiles
+from dpsbi.analyst.surrogate_search import surrogate_starts
+from dpsbi.analyst.surrogates import PriorInNormalCoordinates, Tables, White
+from dpsbi.privacy import identity
+
+
+def rates_released(rates: int, seed: int):
+    "A Poisson count of each rate, with noise."
+    rng = np.random.default_rng(seed)
+    prior = Prior(**{f"rate_{j}": stats.gamma(3, scale=5) for j in range(rates)})
+    model = Model(prior, lambda theta, rng: rng.poisson(theta).astype(float))
+    s = model.simulate(prior.sample(1, rng), rng)[0]
+    noise, query = DiscreteLaplace(1.5), Query(identity, 1, step=1, dim=rates)
+    return Release(noise.sample(s, rng), query, noise), model
+
+
+def by_sums(release):
+    "Exact means, sds and log evidence, on a grid."
+    x, k = np.linspace(0.005, 80, 8000), np.arange(200.0)
+    eta = np.exp([release.mechanism.log_prob(y[None], k[:, None]) for y in release.s_dp])
+    p = eta @ stats.poisson.pmf(k[:, None], x) * stats.gamma(3, scale=5).pdf(x)
+    log_z = np.log(p.sum(axis=1) * (x[1] - x[0])).sum()
+    p /= p.sum(axis=1, keepdims=True)
+    return p @ x, np.sqrt(p @ x**2 - (p @ x) ** 2), log_z
+
+
+def in_normal(model, release, seed):
+    "The model with counts summed out, in normal coordinates."
+    found, _ = marginal(release, model, np.random.default_rng(seed))
+    prior = PriorInNormalCoordinates(found.opened.prior)
+    return found.release, replace(found.opened, prior=prior)
+
+
+def test_twenty_rates_are_exact_by_infer():
+    "Five standard errors in 21 numbers, and a bias below a tenth of an sd: an alarm in 80,000."
+    release, model = rates_released(20, 3)
+    about = dict(rng=np.random.default_rng(2), max_simulations=8000, progress=False)
+    found = infer(release, model, target_ess=600, **about)
+    mean, sd, log_z = by_sums(release)
+    assert found.exact and found.ess > 600
+    assert (np.abs(found.mean() - mean) < 5 * found.mcse()).all()
+    assert np.abs(found.std() / sd - 1).max() < 0.15
+    assert abs(found.log_evidence - log_z) < 5 * found.log_evidence_error
+
+
+def test_normal_coordinates_have_their_jacobian():
+    prior = Prior(a=stats.gamma(2, scale=3), b=stats.halfnorm(0, 2), c=stats.norm(1, 4))
+    there = PriorInNormalCoordinates(prior)
+    v = np.random.default_rng(1).normal(size=(5, 3))
+    np.testing.assert_allclose(there.to_unconstrained(there.from_unconstrained(v)), v, atol=1e-8)
+    for row in v:
+        ends = [there.from_unconstrained(row + s * 1e-6 * np.eye(3)) for s in (1, -1)]
+        slope = np.linalg.slogdet((ends[0] - ends[1]) / 2e-6)[1]
+        assert abs(slope - there.log_abs_det(row[None])[0]) < 1e-5
+
+
+@pytest.mark.parametrize("error", [0.0, 0.7, 2.0])
+def test_a_profile_is_smoothed_by_the_error_of_its_line(error):
+    "Normal noise and a normal error make normal noise of the sum of variances."
+    noise, s = Gaussian(1.5), np.linspace(-9, 9, 400)[:, None]
+    release = Release(np.zeros(1), Query(identity, 1), noise)
+    profiles = Profiles.of(release, s, noise.log_prob(release.s_dp, s))
+    table = Tables.smoothed(profiles, np.array([error]), s)
+    at = np.linspace(-6, 6, 50)[:, None]
+    exact = stats.norm.logpdf(at, 0, np.hypot(1.5, error))
+    off = table(at) - exact
+    assert np.ptp(off) < 0.05 * (1 + error)
+
+
+def test_a_table_goes_on_in_a_straight_line():
+    k = np.arange(200.0)
+    table = Tables(np.zeros(1), np.ones(1), -((k[None] - 90) ** 2))
+    far = table(np.array([[-50.0], [-60.0], [-70.0], [400.0], [410.0], [420.0]]))[:, 0]
+    first, last = np.diff(far[:3]), np.diff(far[3:])
+    assert first[0] < 0 > last[0] and np.allclose(first[0], first[1])
+    assert np.allclose(last[0], last[1])
+
+
+def test_independent_tails_have_their_density():
+    rng = np.random.default_rng(4)
+    root = np.array([[2.0, 0.0], [1.0, 0.5]])
+    white = White(np.array([1.0, -2.0]), root)
+    x = np.linspace(-60, 60, 1201)
+    v = np.stack(np.meshgrid(1 + x, -2 + x / 2, indexing="ij"), axis=-1).reshape(-1, 2)
+    p = np.exp(white.log_prob(v)) * 0.1 * 0.05
+    assert abs(p.sum() - 1) < 1e-3
+    centred = v - white.mean
+    drawn = np.cov(white.sample(200_000, rng).T)
+    np.testing.assert_allclose((p[:, None] * centred).T @ centred, drawn, rtol=0.05)
+
+
+class Dying:
+    "A count of each rate; a simulator that dies at a call."
+
+    fingerprint = "a count of each rate"
+
+    def __init__(self, last=10**9):
+        self.last, self.calls = last, 0
+
+    def __call__(self, theta, rng):
+        self.calls += 1
+        if self.calls > self.last:
+            raise KeyboardInterrupt
+        return rng.poisson(theta).astype(float)
+
+
+def test_a_killed_search_goes_on_to_the_same_draws(tmp_path):
+    release, model = rates_released(8, 5)
+
+    def run(simulate, **more):
+        about = dict(rng=np.random.default_rng(7), max_simulations=6000, progress=False)
+        return infer(release, Model(model.prior, simulate), target_ess=500, **about, **more)
+
+    alone = Dying()
+    whole = run(alone)
+    for last in (alone.calls // 2, alone.calls - 3):
+        path = tmp_path / f"{last}"
+        with pytest.raises(KeyboardInterrupt):
+            run(Dying(last), checkpoint=path)
+        again = run(Dying(), checkpoint=path)
+        np.testing.assert_array_equal(again.theta, whole.theta)
+        np.testing.assert_array_equal(again.log_weights, whole.log_weights)
+
+
+def test_where_surrogates_fail_weights_are_believed(monkeypatch):
+    "What is exact goes before what is not, however many draws that is worth."
+    release, model = rates_released(8, 6)
+    asked = []
+
+    def failed(task, found, limit, rng):
+        asked.append(limit)
+        return SimpleNamespace(exact=False, ess=1e9, info=dict(agreed=True, reason="made up"))
+
+    monkeypatch.setattr(summed, "_by_surrogates", failed)
+    found = infer(
+        release, model, rng=np.random.default_rng(3), max_simulations=40_000, progress=False
+    )
+    mean, sd, _ = by_sums(release)
+    assert asked and found.exact
+    assert (np.abs(found.mean() - mean) < 5 * found.mcse()).all()
+
+
+def test_two_modes_are_not_called_exact_with_one():
+    "A sign that no line sees: either both modes are there, or the result says that it may lack."
+
+    def folded(theta, rng):
+        return rng.poisson(np.exp(2 + np.abs(theta[:, :1]) + 0.3 * theta[:, 1:])).astype(float)
+
+    others = {f"z{j}": stats.norm() for j in range(6)}
+    model, rng = Model(Prior(f=stats.norm(0, 2), **others), folded), np.random.default_rng(10)
+    s = folded(np.array([[1.5, *rng.normal(size=6)]]), rng)[0]
+    noise = DiscreteLaplace(2.0)
+    release = Release(noise.sample(s, rng), Query(identity, 1, step=1, dim=6), noise)
+    given, left = in_normal(model, release, 1)
+    about = dict(max_simulations=5000, progress=False, search=surrogate_starts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whether it is exact is looked at below
+        found = consensus(given, left, rng=np.random.default_rng(1), **about)
+    share = np.exp(found.log_weights)[found.theta[:, 0] > 0].sum() / np.exp(found.log_weights).sum()
+    assert not found.exact or abs(share - 0.5) < 0.15
