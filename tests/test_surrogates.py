@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import gammaln
 
 from dpsbi import DiscreteLaplace, Gaussian, Model, Prior, Query, Release, infer
 from dpsbi.analyst import summed
+from dpsbi.analyst.bends import LENGTHS, bend
 from dpsbi.analyst.consensus import consensus
 from dpsbi.analyst.marginal import marginal
 from dpsbi.analyst.sites import Profiles
@@ -55,6 +57,82 @@ def test_twelve_rates_are_exact_by_infer():
     assert (np.abs(found.mean() - mean) < 5 * found.mcse()).all()
     assert np.abs(found.std() / sd - 1).max() < 0.15
     assert abs(found.log_evidence - log_z) < 5 * found.log_evidence_error
+
+
+def regions(theta, rng):
+    "Eight counts of regions whose log rates have a common law."
+    size = np.array([0.2, 0.4, 0.5, 0.6, 0.8, 1.2, 1.5, 2.0])
+    return rng.poisson(size * np.exp(theta[:, :1] + theta[:, 1:2] * theta[:, 2:])).astype(float)
+
+
+def by_quadrature(release):
+    "Exact means and sds of mu and tau: a grid of these, and a rule for each z."
+    size = np.array([0.2, 0.4, 0.5, 0.6, 0.8, 1.2, 1.5, 2.0])
+    mu, tau = np.linspace(1.0, 5.0, 61), np.linspace(0.01, 2.2, 60)
+    z, share = np.polynomial.hermite_e.hermegauss(40)
+    log_rate, k = mu[:, None, None] + tau[:, None] * z, np.arange(500.0)
+    log_p = stats.norm(3, 1).logpdf(mu)[:, None] + stats.halfnorm(0, 0.7).logpdf(tau)
+    for y, part in zip(release.s_dp, size):
+        eta = np.exp(release.mechanism.log_prob(y[None], k[:, None]))
+        log_m = np.log(part) + log_rate
+        near = k[eta > 1e-9 * eta.max()]
+        p = sum(eta[int(j)] * np.exp(j * log_m - np.exp(log_m) - gammaln(j + 1)) for j in near)
+        log_p += np.log(p @ share)
+    p = np.exp(log_p - log_p.max())
+    found = []
+    for x, one in ((mu, p.sum(axis=1)), (tau, p.sum(axis=0))):
+        mean = x @ one / one.sum()
+        found.append((mean, np.sqrt((x - mean) ** 2 @ one / one.sum())))
+    return np.array(found).T
+
+
+def test_a_hierarchy_agrees_with_quadrature():
+    """Its log rates have a product in them; five standard errors in two numbers.
+
+    Sds agree, but for those that the result itself says to rest on few draws.
+    """
+    each = {f"z{j}": stats.norm() for j in range(8)}
+    prior, rng = Prior(mu=stats.norm(3, 1), tau=stats.halfnorm(0, 0.7), **each), _rng(1)
+    s = regions(np.array([[3.0, 0.6, *rng.normal(size=8)]]), rng)[0]
+    noise = DiscreteLaplace(2.0)
+    release = Release(noise.sample(s, rng), Query(identity, 1, step=1, dim=8), noise)
+    given = in_normal(Model(prior, regions), release, 1)
+    about = dict(rng=_rng(2), max_simulations=5000, progress=False, search=surrogate_starts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the sd of tau may rest on few draws
+        found = consensus(*given, **about)
+    mean, sd = by_quadrature(release)
+    assert found.ess > 400 and found.info["agreed"]
+    assert (np.abs(found.mean()[:2] - mean) < 5 * found.mcse()[:2]).all()
+    known = [what == "" for what in found.doubtful()[:2]]
+    assert any(known) and (np.abs(found.std()[:2] / sd - 1)[known] < 0.15).all()
+
+
+def _rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_what_bends_says_how_well_it_is_known():
+    "The error is that of points left out in truth; what comes before the judged may be wild."
+    rng = _rng(3)
+    v = rng.uniform(-1.5, 1.5, size=(60, 3))
+    values = np.column_stack([v[:, 0] * v[:, 1], np.sin(v[:, 2])])
+    found = bend(v, values, 20, np.ones(2))
+    assert found.length in LENGTHS and (found.error < 0.2).all()
+    wild = values.copy()
+    wild[:5] += 100 * rng.normal(size=(5, 2))
+    assert np.allclose(bend(v, wild, 20, np.full(2, 1e-9)).error, 1e-9)
+    new = rng.uniform(-1.5, 1.5, size=(3000, 3))
+    truth = np.column_stack([new[:, 0] * new[:, 1], np.sin(new[:, 2])])
+    off = ((found(new) - truth) ** 2).mean(axis=0)
+    assert (off < 5 * found.error).all() and (found.error < 5 * off).all()
+
+
+def test_noise_is_not_taken_for_a_bend():
+    "Forty values of noise: an error halved by chance would be a wonder."
+    rng = _rng(4)
+    found = bend(rng.normal(size=(80, 5)), rng.normal(size=(80, 40)), 40, np.ones(40))
+    assert not found.weights.any() and (found.error == 1).all()
 
 
 def test_normal_coordinates_have_their_jacobian():
