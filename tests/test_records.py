@@ -320,6 +320,27 @@ def test_a_picture_older_than_its_source_is_seen():
     assert older(first, plain)
 
 
+def _draws(source: str) -> bool:
+    "Whether a cell itself makes a figure, and no function or class in it does."
+    code = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    made = (ast.FunctionDef, ast.ClassDef)
+    run = [part for part in ast.parse(code).body if not isinstance(part, made)]
+    return any("plt.subplots(" in ast.unparse(part) for part in run)
+
+
+def test_a_cell_that_draws_has_its_picture():
+    "One that was run where nothing is shown would be stored without."
+    assert _draws("fig, ax = plt.subplots()") and not _draws("def f():\n    plt.subplots()")
+    lost = []
+    for path in notebook_files():
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["cell_type"] == "code" and _draws("".join(cell["source"])):
+                shown = [output.get("data", {}) for output in cell["outputs"]]
+                if not any("image/png" in data for data in shown):
+                    lost.append(f"{path.name}#{cell['id']}")
+    assert not lost, "run them where pictures are shown:\n" + "\n".join(lost)
+
+
 def test_pictures_are_as_new_as_their_sources():
     now, kept = pictures(), recorded()
     late = older(now, kept)
