@@ -16,7 +16,7 @@ from dpsbi.analyst.consensus import consensus
 from dpsbi.analyst.marginal import marginal
 from dpsbi.analyst.sites import Profiles
 from dpsbi.analyst.surrogate_search import surrogate_starts
-from dpsbi.analyst.surrogates import PriorInNormalCoordinates, Tables, White
+from dpsbi.analyst.surrogates import PriorInNormalCoordinates, Surrogate, Tables, White, follow
 from dpsbi.privacy import identity
 
 
@@ -126,6 +126,20 @@ def test_what_bends_says_how_well_it_is_known():
     truth = np.column_stack([new[:, 0] * new[:, 1], np.sin(new[:, 2])])
     off = ((found(new) - truth) ** 2).mean(axis=0)
     assert (off < 5 * found.error).all() and (found.error < 5 * off).all()
+
+
+@pytest.mark.parametrize("finite", [1, 2, 5, 40])
+def test_a_round_that_failed_leaves_what_was_known(finite):
+    "The last ten rows may all be NaN: the line then goes through the others."
+    rng, noise = _rng(5), Gaussian(0.5)
+    release = Release(np.zeros(4), Query(identity, 1), noise)
+    prior = PriorInNormalCoordinates(Prior(**{f"x{j}": stats.norm() for j in range(4)}))
+    v = rng.normal(size=(50, 4))
+    s = v.copy()
+    s[finite:] = np.nan
+    log_eta = np.where(np.arange(50) < finite, noise.log_prob(release.s_dp, v), -np.inf)
+    proposal = follow(Surrogate.fit(release, prior, v, s, log_eta, newest=10), rng)
+    assert np.isfinite(proposal.log_prob(v)).all()
 
 
 def test_noise_is_not_taken_for_a_bend():

@@ -185,10 +185,10 @@ class Surrogate:
         log_eta : array (n,)
             log η there.
         newest : int
-            The line goes through the last so many of them. Default: all.
+            The line goes through the last so many of them, where one is finite. Default: all.
         """
         good = np.isfinite(s).all(axis=1) & np.isfinite(v).all(axis=1)
-        last = int(good[-newest:].sum())
+        last = int(good[-newest:].sum() or good.sum())
         v, s, log_eta = v[good], s[good], log_eta[good]
         released = s[:, : release.s_dp.size]
         level, slope, error = ridge(v[-last:], released[-last:], np.ones(last))
