@@ -88,6 +88,7 @@ TESTS = {
     "analyst.marginal": "test_marginal.py",
     "analyst.count_sums": "test_marginal.py",
     "analyst.laws": "test_remaining.py",
+    "analyst.other_coordinates": "test_surrogates.py",
     "analyst.bends": "test_surrogates.py",
     "analyst.surrogates": "test_surrogates.py",
     "analyst.surrogate_search": "test_surrogates.py",
@@ -1491,7 +1492,7 @@ MUTANTS += [
         "test_marginal.py",
     ),
     Mutant(
-        "analyst.surrogates",
+        "analyst.other_coordinates",
         "return self.log_density(v) - self.prior.log_prob(self.from_unconstrained(v))",
         "return self.log_density(v)",
         "normal coordinates without the density of the parameters",

@@ -27,10 +27,10 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _code(source: str) -> str:
-    "What runs, without magics."
+def parsed(source: str) -> ast.Module:
+    "What runs of a cell, without magics."
     lines = (line for line in source.splitlines() if not line.lstrip().startswith(("%", "!")))
-    return plain(ast.parse("\n".join(lines)))
+    return ast.parse("\n".join(lines))
 
 
 def pictures_of(notebook: str) -> Iterator[tuple[str, str, str]]:
@@ -42,7 +42,8 @@ def pictures_of(notebook: str) -> Iterator[tuple[str, str, str]]:
         shown = [o["data"] for o in cell["outputs"] if "image/png" in o.get("data", ())]
         if shown:
             drawn = "".join("".join(data["image/png"]) for data in shown)
-            yield cell["id"], _hash(drawn), _hash("\n".join([_code(text[cell["id"]]), *style]))
+            code = plain(parsed(text[cell["id"]]))
+            yield cell["id"], _hash(drawn), _hash("\n".join([code, *style]))
 
 
 def pictures() -> dict[str, dict[str, str]]:

@@ -47,6 +47,7 @@ ROOMS = {
         analyst.information analyst.mcem analyst.kernel_proposal analyst.levels
         analyst.populations analyst.smc_abc analyst.record_steps analyst.da_mcmc
         analyst.ghosts analyst.leaps analyst.unknown_n analyst.normal_coordinates
+        analyst.other_coordinates
         analyst.sites analyst.sparse_lines analyst.ridge_lines analyst.bends analyst.lines
         analyst.starts analyst.clouds
         analyst.local_lines analyst.moves analyst.temperatures analyst.full_power

@@ -14,7 +14,7 @@ import run_slow
 from forked import ROOT, Item, name_of, notebook_files, pooled
 from mutants import MUTANTS, RECORD, files_of
 from mutants import name_of as name_of_mutant
-from pictures import brought_up, older, pictures, pictures_of, recorded
+from pictures import brought_up, older, parsed, pictures, pictures_of, recorded
 from slow_items import RESULTS, SLOW, cells_of, due, keep, needed, rows, slow_tests, statements
 from slow_items import key as key_of
 
@@ -322,9 +322,8 @@ def test_a_picture_older_than_its_source_is_seen():
 
 def _draws(source: str) -> bool:
     "Whether a cell itself makes a figure, and no function or class in it does."
-    code = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
     made = (ast.FunctionDef, ast.ClassDef)
-    run = [part for part in ast.parse(code).body if not isinstance(part, made)]
+    run = [part for part in parsed(source).body if not isinstance(part, made)]
     return any("plt.subplots(" in ast.unparse(part) for part in run)
 
 

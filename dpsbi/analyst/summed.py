@@ -16,11 +16,11 @@ from .consensus import LEAST, consensus, doubts
 from .input_smc import FEWEST, input_smc
 from .last_draws import NotLast
 from .marginal import CHECKED, Marginal, concluded, marginal
+from .other_coordinates import PriorInNormalCoordinates
 from .proposals import NoWeight
 from .searches import EXPLORE
 from .straight import straightened
 from .surrogate_search import simulations_of_round, surrogate_starts
-from .surrogates import PriorInNormalCoordinates
 from ..checkpoint import Checkpoint, Journal, about_run
 from ..model import Model
 from ..posterior import Posterior
