@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .pairs import Pairs, Simulations, scaled_exp, temper
-from .scaling import REACH, Scaling, fit_scaling
+from .scaling import REACH, Scaling, bounded, fit_scaling
 from ..weights import kish
 
 # %% ../../nbs/analyst/42_focus.ipynb #ad383927
@@ -80,8 +80,7 @@ class Near:
         are out of reach.
         """
         w, at = self.scaling.white(c), self.scaling.white(self.s_dp)[None]
-        u, u_dp = self.scaling.features(c), self.scaling.features(self.s_dp)[None]
-        shift = self.scaling.expected(u) - self.scaling.expected(u_dp)
+        shift = self.scaling.expected(bounded(w)) - self.scaling.expected(bounded(at))
         gap = np.linalg.solve(self.scaling.factor, shift.T)
         by_mean = -0.5 * (gap**2).sum(axis=0)
         by_context = -0.5 * ((w - at) ** 2).sum(axis=1)

@@ -129,7 +129,8 @@ class Simulated:
 
     def log_w(self, c: np.ndarray) -> np.ndarray:
         "log W, unnormalised, (C, N), at contexts (C, r)."
-        rows = max(1, 300_000 // self.s.size)  # temporaries that stay in the cache
+        temporary = len(self.s) if getattr(self.mechanism, "lean", False) else self.s.size
+        rows = max(1, 300_000 // temporary)  # they stay in the cache
         blocks = [
             self.mechanism.log_prob(c[a : a + rows, None], self.s[None])
             for a in range(0, len(c), rows)

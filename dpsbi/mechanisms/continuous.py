@@ -47,7 +47,8 @@ class LaplaceLaw(Mechanism):
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log density of s_dp (..., r) given s (..., r), summed over r."
         z = np.subtract(s_dp, s)
-        return -np.abs(z).sum(-1) / self.scale - z.shape[-1] * math.log(2 * self.scale)
+        far = np.einsum("...r->...", np.abs(z))  # for few values, half the time of a sum
+        return -far / self.scale - z.shape[-1] * math.log(2 * self.scale)
 
     def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The density's maximum over s, attained at s = s_dp."
@@ -144,7 +145,7 @@ class GaussianLaw(Mechanism):
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log density of s_dp (..., r) given s (..., r), summed over r."
         z = np.subtract(s_dp, s) / self.scale
-        return -0.5 * (z * z).sum(-1) + z.shape[-1] * self.log_prob_max([0.0])
+        return -0.5 * np.einsum("...r,...r->...", z, z) + z.shape[-1] * self.log_prob_max([0.0])
 
     def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The density's maximum over s, attained at s = s_dp."

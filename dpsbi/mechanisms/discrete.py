@@ -71,12 +71,13 @@ class GeometricLaw(Mechanism):
 
     def transform(self, u: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Inverse CDF: u in (0, 1) of shape (..., r) to releases of s."
-        u, t = np.asarray(u, float), self.scale / self.step  # t = -1 / log(alpha)
-        alpha = math.exp(-1 / t)
+        u, alpha = np.asarray(u, float), math.exp(-self.step / self.scale)
+        below = u * (1 + alpha) <= alpha
         # smallest k with alpha^-k >= u (1 + alpha), and with alpha^(k+1) <= (1-u) (1 + alpha)
-        lower = np.ceil(t * (np.log(u) + math.log1p(alpha)))
-        upper = np.ceil(-t * (np.log1p(-u) + math.log1p(alpha))) - 1
-        noise = np.where(u * (1 + alpha) <= alpha, np.minimum(lower, -1), np.maximum(upper, 0))
+        tail = np.log(np.where(below, u, 1 - u)) + math.log1p(alpha)
+        steps = tail * self.scale / self.step
+        upper = np.maximum(np.ceil(-steps) - 1, 0)
+        noise = np.where(below, np.minimum(np.ceil(steps), -1), upper)
         return self.step * (nearest_step(s, self.step) + noise)
 
 # %% ../../nbs/mechanisms/04_discrete.ipynb #4d2f45f2-b2

@@ -45,6 +45,7 @@ class Mechanism(_Members):
     "What all mechanisms share; one of your own derives from it and defines the other members."
 
     needs_delta = False  # whether a price (ε, δ) can be stated only at some δ above 0
+    lean = False  # whether log_prob (C, N) of C releases given N values needs little more memory
 
     def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "Simulate releases of s (..., r), one per row. NOT PRIVATE: for an analyst's simulations."

@@ -59,6 +59,8 @@ class CountChances(Mechanism):
 class BinomialCounts(CountChances):
     "The law of the response, and what it loses."
 
+    lean = True
+
     def log_prob(self, s_dp: ArrayLike, s: ArrayLike) -> np.ndarray:
         "Log probability of counts s_dp (..., r) given s (..., r), summed over r, or -inf."
         return self._log_pmf(np.asarray(s_dp, float), self._probability(s))
