@@ -249,6 +249,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                          'dpsbi.analyst.consensus._disagreement': ( 'analyst/consensus.html#_disagreement',
                                                                                     'dpsbi/analyst/consensus.py'),
                                          'dpsbi.analyst.consensus._each': ('analyst/consensus.html#_each', 'dpsbi/analyst/consensus.py'),
+                                         'dpsbi.analyst.consensus._other': ('analyst/consensus.html#_other', 'dpsbi/analyst/consensus.py'),
                                          'dpsbi.analyst.consensus._said': ('analyst/consensus.html#_said', 'dpsbi/analyst/consensus.py'),
                                          'dpsbi.analyst.consensus._thrifty': ( 'analyst/consensus.html#_thrifty',
                                                                                'dpsbi/analyst/consensus.py'),

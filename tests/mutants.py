@@ -1513,6 +1513,20 @@ MUTANTS += [
         "test_surrogates.py",
     ),
     Mutant(
+        "analyst.surrogates",
+        "return np.clip((before + after) / 2, -most, most)",
+        "return (before + after) / 2",
+        "a table that overshoots beside a cliff",
+        "test_surrogates.py",
+    ),
+    Mutant(
+        "analyst.surrogates",
+        "sides = np.concatenate([v <= low, v >= high], axis=1).T",
+        "sides = np.concatenate([v <= low, v <= low], axis=1).T",
+        "a mixture with tails on one side",
+        "test_surrogates.py",
+    ),
+    Mutant(
         "analyst.bends",
         "missed = missed[-judged:] / (1 - vectors[-judged:] ** 2 @ share)[:, None]",
         "missed = missed[-judged:]",

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,10 +15,20 @@ from dpsbi.analyst import summed
 from dpsbi.analyst.bends import LENGTHS, bend
 from dpsbi.analyst.consensus import consensus
 from dpsbi.analyst.marginal import marginal
+from dpsbi.analyst.mixtures import ELEMENTS, StudentMixture
 from dpsbi.analyst.other_coordinates import PriorInNormalCoordinates
 from dpsbi.analyst.sites import Profiles
 from dpsbi.analyst.surrogate_search import surrogate_starts
-from dpsbi.analyst.surrogates import Surrogate, Tables, White, follow
+from dpsbi.analyst.surrogates import (
+    SHARE,
+    STEPS,
+    TAIL,
+    Surrogate,
+    Tables,
+    White,
+    follow,
+    with_tails,
+)
 from dpsbi.privacy import identity
 
 
@@ -192,6 +203,47 @@ def test_a_table_goes_on_in_a_straight_line():
     assert np.allclose(last[0], last[1])
 
 
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize("drop", [1.0, 30.0, 1000.0])
+def test_no_table_overshoots_beside_a_cliff(drop, side):
+    "A flat top, a gentle slope, and a parabola that are cut off."
+    k = np.arange(STEPS)
+    for top in (0 * k, -0.01 * k, -0.002 * (k - 120.0) ** 2):
+        values = np.where(k < 80, top - drop, top)[::side]
+        table = Tables(np.zeros(1), np.ones(1), values[None])
+        found = table(np.linspace(0, STEPS - 1, 4000)[:, None])
+        assert found.max() < values.max() + 0.02
+
+
+def test_each_tail_of_a_mixture_has_a_component():
+    """The outermost fiftieth of a normal law begins at 2.05 sds, and has its mean at 2.42.
+
+    The mixture is two thirds as wide; weights of its draws are worth some 4,000 of them.
+    """
+    D, rng = 3, _rng(1)
+    narrow = StudentMixture(np.ones(1), np.zeros((1, D)), np.eye(D)[None] / 1.5)
+    v = narrow.sample(20_000, rng)
+    log_w = stats.norm.logpdf(v).sum(axis=1) - narrow.log_prob(v)
+    whole = with_tails(narrow, v, log_w)
+    assert whole.weights.sum() == pytest.approx(1)
+    assert whole.weights[1:].sum() == pytest.approx(SHARE) and len(whole.weights) == 1 + 2 * D
+    mean = stats.norm.pdf(stats.norm.isf(TAIL)) / TAIL
+    ends = whole.means[1:]
+    np.testing.assert_allclose(ends, mean * np.vstack([-np.eye(D), np.eye(D)]), atol=0.4)
+    few = with_tails(narrow, v[:50], log_w[:50])
+    assert len(few.weights) == 1
+
+
+def test_a_mixture_takes_many_points_block_by_block():
+    rng = _rng(2)
+    mixture = StudentMixture(np.ones(1), np.zeros((1, 8)), np.eye(8)[None])
+    v = rng.normal(size=(ELEMENTS // 8 + 1, 8))
+    found = mixture.log_prob(v)
+    ends = [0, len(v) // 2, len(v) - 1]
+    np.testing.assert_array_equal(found[ends], mixture.log_prob(v[ends]))
+    assert mixture.log_prob(v[:0]).shape == (0,)
+
+
 def test_independent_tails_have_their_density():
     rng = _rng(4)
     root = np.array([[2.0, 0.0], [1.0, 0.5]])
@@ -236,6 +288,19 @@ def test_a_killed_search_goes_on_to_the_same_draws(tmp_path):
         again = run(Dying(), checkpoint=path)
         np.testing.assert_array_equal(again.theta, whole.theta)
         np.testing.assert_array_equal(again.log_weights, whole.log_weights)
+
+
+def test_a_search_may_be_a_partial_and_is_told_apart(tmp_path):
+    "A run with another search is not resumed."
+    release, model = in_normal(*rates_released(6, 3)[::-1], 1)
+    about = dict(max_simulations=1600, progress=False, checkpoint=tmp_path / "run.npz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        consensus(release, model, rng=_rng(1), search=partial(surrogate_starts), **about)
+    with pytest.raises(ValueError, match="checkpoint|run"):
+        consensus(release, model, rng=_rng(1), **about)
+    with pytest.raises(TypeError, match="search must be a function"):
+        consensus(release, model, rng=_rng(1), search="surrogates", **about)
 
 
 def test_where_surrogates_fail_weights_are_believed(monkeypatch):

@@ -24,7 +24,7 @@ from ..model import Model, check_release
 from ..posterior import Posterior
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, check_generator, warn
-from ..told_apart import about_model
+from ..told_apart import about_model, told_apart
 from ..weights import BELIEVED
 
 # %% ../../nbs/analyst/33_consensus.ipynb #7f0b6bcb
@@ -128,6 +128,16 @@ def _warn_of(failed, made, reason) -> None:
     if reason:
         warn(f"the result is not exact: {reason}")
 
+# %% ../../nbs/analyst/33_consensus.ipynb #con-other
+def _other(search) -> dict:
+    "What tells a search from `explore`, for a run's file; TypeError for one that cannot be called."
+    if not callable(search):
+        raise TypeError(
+            "search must be a function of a budget, the draws of a round and a generator, "
+            f"not {search!r}"
+        )
+    return dict(search=told_apart(search)) if search is not explore else {}
+
 # %% ../../nbs/analyst/33_consensus.ipynb #3c5499f7
 ALONE = (
     "its weights are good, but one search alone found it, "
@@ -228,6 +238,8 @@ def consensus(
     ------
     NoWeight
         A ValueError: nothing simulated could have been released.
+    TypeError
+        For a search that cannot be called.
     ValueError
         For bad arguments.
     """
@@ -239,7 +251,7 @@ def consensus(
     check_generator(rng)
     what = about_model(model) | dict(target=target_ess, limit=max_simulations)
     what |= dict(thrifty=True) if thrifty else {}
-    what |= dict(search=search.__name__) if search is not explore else {}
+    what |= _other(search)
     about = about_run("consensus", rng, release, version=2, **what)
     journal, tally = Journal(call.saved(about)), dict(made=0, failed=0)
     with call.bar(max_simulations, "importance", "simulations") as bar:
