@@ -216,10 +216,7 @@ def test_no_table_overshoots_beside_a_cliff(drop, side):
 
 
 def test_each_tail_of_a_mixture_has_a_component():
-    """The outermost fiftieth of a normal law begins at 2.05 sds, and has its mean at 2.42.
-
-    The mixture is two thirds as wide; weights of its draws are worth some 4,000 of them.
-    """
+    "The outermost fiftieth of a normal law begins at 2.05 sds, and has its mean at 2.42."
     D, rng = 3, _rng(1)
     narrow = StudentMixture(np.ones(1), np.zeros((1, D)), np.eye(D)[None] / 1.5)
     v = narrow.sample(20_000, rng)
