@@ -5,7 +5,16 @@ import pytest
 import torch
 from scipy import stats
 
-from dpsbi.analyst.flows import PRESETS, ConditionalFlow, Descent, Ensemble, Shape, fit, fit_scaling
+from dpsbi.analyst.flows import (
+    PRESETS,
+    ConditionalFlow,
+    Descent,
+    Ensemble,
+    Shape,
+    bent,
+    fit,
+    fit_scaling,
+)
 from dpsbi.analyst.gradients import through
 from dpsbi.analyst.layers import spline_layers
 
@@ -94,6 +103,75 @@ def test_weights_count_as_copies():
     k = rng.integers(1, 4, size=50)
     a, b = fit_scaling(x, c, k), fit_scaling(np.repeat(x, k, 0), np.repeat(c, k, 0))
     assert np.allclose(a.factor, b.factor) and np.allclose(np.abs(a.whiten), np.abs(b.whiten))
+
+
+def of_counts(pairs: int, values: int):
+    "Log rates (pairs, 1), and so many noisy counts of each."
+    rng = np.random.default_rng(1)
+    rate = rng.gamma(3, 4, size=(pairs, 1))
+    return np.log(rate), rng.poisson(rate, size=(pairs, values)) + 3 * rng.normal(
+        size=(pairs, values)
+    )
+
+
+def test_a_start_shows_bent_contexts_twice_where_pairs_are_enough():
+    for pairs, twice in ((3000, True), (500, False)):
+        x, c = of_counts(pairs, 10)
+        scaling = fit_scaling(x, c, noise=np.full(10, 3.0), plain=True)
+        curved = np.flatnonzero(scaling.bend[:10] > 0)
+        assert len(curved) > 5
+        assert scaling.source.tolist() == [*range(10), *(curved if twice else [])]
+        assert (scaling.bend[10:] == 0).all() and scaling.width == 10
+        assert len(scaling.slope) == scaling.whiten.shape[1]  # no products
+        views = bent(c[:, scaling.source], scaling.origin, scaling.bend)
+        assert np.allclose(scaling.white(c), (views - scaling.centre) @ scaling.whiten)
+
+
+def test_bends_are_those_of_the_contexts_that_count():
+    x, c = of_counts(8000, 2)
+    c[:5000] = np.random.default_rng(2).normal(12, 5, size=(5000, 2))  # they weigh nothing
+    weights = (np.arange(8000) >= 5000).astype(float)
+    noise = np.full(2, 3.0)
+    weighed = fit_scaling(x, c, weights, noise)
+    alone = fit_scaling(x[5000:], c[5000:], None, noise)
+    assert (alone.bend > 0).all() and np.allclose(weighed.bend, alone.bend, rtol=0.5)
+
+
+def test_a_start_stays_straight_where_bends_tell_no_more():
+    rng = np.random.default_rng(1)
+    c = rng.standard_t(3, size=(3000, 4))
+    x = c.sum(axis=1, keepdims=True) + rng.normal(size=(3000, 1))
+    noise = np.full(4, 0.1)
+    assert (fit_scaling(x, c, noise=noise).bend > 0).all()
+    assert (fit_scaling(x, c, noise=noise, plain=True).bend == 0).all()
+
+
+def test_a_flow_with_two_views_survives_its_file(tmp_path):
+    x, c = of_counts(3000, 4)
+    scaling = fit_scaling(x, c, noise=np.full(4, 3.0), plain=True)
+    assert len(scaling.source) > 4
+    how = dict(flow=SMALL, scaling=scaling, descent=Descent(5), progress=False)
+    flow = fit(lambda g: (x, c), (x, c), rng=np.random.default_rng(0), **how).flow
+    flow.save(tmp_path / "flow.npz")
+    again = ConditionalFlow.load(tmp_path / "flow.npz")
+    assert np.array_equal(again.log_prob(x[:50], c[:50]), flow.log_prob(x[:50], c[:50]))
+    with pytest.raises(ValueError, match="the context must have shape"):
+        again.log_prob(x[:50], c[:50, :3])
+
+
+def test_a_flow_that_was_kept_before_there_were_views_is_read():
+    x, c = of_counts(500, 3)
+    flow = fit(
+        lambda g: (x, c), (x, c), rng=np.random.default_rng(0), descent=Descent(5), progress=False
+    ).flow
+    before = flow.arrays()
+    before["about"] = np.array(str(before["about"]).replace('"version": 3', '"version": 2'))
+    del before["scaling.source"]
+    again = ConditionalFlow.from_arrays(before)
+    assert np.array_equal(again.log_prob(x, c), flow.log_prob(x, c))
+    before["about"] = np.array(str(before["about"]).replace('"version": 2', '"version": 1'))
+    with pytest.raises(ValueError, match="this version can read"):
+        ConditionalFlow.from_arrays(before)
 
 
 def test_a_context_that_never_varies_is_no_obstacle():

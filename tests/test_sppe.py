@@ -174,6 +174,30 @@ def test_held_out_pairs_lie_where_training_goes(monkeypatch):
     assert spread["outside"] < 1.3 * spread["inside"], spread
 
 
+def test_a_network_for_every_release_begins_at_bent_contexts_of_all_simulations(monkeypatch):
+    "For every release. Around one the regression is that of the focus, or straight."
+    rng, begun, starts = np.random.default_rng(1), module._begun, []
+    z = rng.normal(3, 1, (3000, 1))
+    s = rng.poisson(np.exp(z), (3000, 4)).astype(float)
+    log_p = stats.norm(3, 1).logpdf(z[:, 0])
+    monkeypatch.setattr(module, "_begun", lambda *of: starts.append(begun(*of)) or starts[-1])
+    monkeypatch.setattr(module, "fit", lambda *_, **__: None)
+    scale_by, bends = module.fit_scaling, []
+    spy = lambda *first, **how: bends.append("noise" in how) or scale_by(*first, **how)  # noqa: E731
+    monkeypatch.setattr(module, "fit_scaling", spy)
+    about = dict(rng=rng, how=Learning(Training()), steps=1, progress=False)
+    for scale, s_dp in ((2.0, None), (0.5, np.full(4, 20.0)), (40.0, np.full(4, 20.0))):
+        noise = Gaussian(scale)
+        eta = np.zeros(3000) if s_dp is None else noise.log_prob(s_dp, s)
+        sims = module.Simulations(z, s, log_p, log_p, eta)
+        module.train(noise, s_dp, sims, Prior(a=stats.norm(3, 1)), 0, **about)
+    ((pool, _), for_all), _, (_, wide) = starts
+    assert (for_all.bend > 0).any() and bends == [True, False]
+    assert len(np.unique(pool)) == 2700  # of nine folds
+    assert (wide.bend == 0).all() and len(wide.source) == 4
+    assert len(for_all.slope) == for_all.whiten.shape[1]  # no products
+
+
 def test_pairs_beyond_the_limit_are_thinned_without_bias(monkeypatch):
     monkeypatch.setattr(pairs_room, "INNER", 2000)
     rng = np.random.default_rng(1)

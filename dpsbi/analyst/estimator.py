@@ -132,7 +132,7 @@ def _shown(estimator, release) -> np.ndarray:
         return estimator.contexts.at(release)
     release = coded(release) if isinstance(release, Release) else release
     context = np.asarray(getattr(release, "s_dp", release), float)
-    width = len(estimator.flows[0].scaling.centre)
+    width = estimator.flows[0].scaling.width
     if context.shape != (width,):
         raise ValueError(
             f"the context must have shape ({width},), "

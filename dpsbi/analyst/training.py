@@ -24,6 +24,7 @@ from dpsbi.analyst.focus import (  # noqa: F401
     around,
     focus,
     near_release,
+    noise_widths,
     power_of,
 )
 from .pairs import PARTNERS, Pairs, Simulations
@@ -194,6 +195,16 @@ def _folds(
     outside = _pairs(mechanism, s_dp, sims.take(mine), how, near, power, rng)
     return inside, outside, start
 
+# %% ../../nbs/analyst/42_training.ipynb #tr-begun
+def _begun(pairs: Pairs, start: Scaling | None, rng) -> tuple[tuple, Scaling]:
+    "The first pairs, and the regression that a network begins at: `start`, if there is one."
+    if start is not None or pairs.partners or pairs.near is not None:
+        first = pairs(rng)
+        return first, start or fit_scaling(*first)
+    first = replace(pairs, draws=1)(rng, max(len(pairs.z), 8192))
+    noise = noise_widths(pairs.mechanism, pairs.s, rng)
+    return first, fit_scaling(*first, noise=noise, plain=True)
+
 # %% ../../nbs/analyst/42_training.ipynb #305bd6a3
 def train(
     mechanism: object,
@@ -224,7 +235,8 @@ def train(
     sims = sims.take(sims.log_u > -np.inf)  # without those that failed
     training, atomic = how.training, how.correction == "atomic"
     inside, outside, start = _folds(mechanism, s_dp, sims, fold, how, rng)
-    first, held_out = inside(rng), outside(rng, 4096)
+    first, scaling = _begun(inside, start, rng)
+    held_out = outside(rng, 4096)
     ready = [first]
 
     def marked(pairs):
@@ -239,7 +251,7 @@ def train(
         marked(held_out),
         rng=rng,
         flow=training.shape,
-        scaling=start or fit_scaling(*first),
+        scaling=scaling,
         descent=training.descent(steps),
         device=how.device,
         progress=progress,
