@@ -103,13 +103,13 @@ def _sharpest(log_u, log_g, wanted: float, most: float) -> tuple[float, float]:
         best = max(best, (power, size), key=lambda found: found[1])
     return best
 
-# %% ../../nbs/analyst/42_focus.ipynb #10fce841
+# %% ../../nbs/analyst/42_focus.ipynb #fo-widths
 def noise_widths(mechanism: Any, s: np.ndarray, rng, c: np.ndarray | None = None) -> np.ndarray:
     "Of values s (n, r): the median difference of two noise draws; c (n, r) is one, if given."
     c = mechanism.sample(s, rng) if c is None else c
     return np.median(np.abs(mechanism.sample(s, rng) - c), axis=0)
 
-
+# %% ../../nbs/analyst/42_focus.ipynb #10fce841
 def focus(
     mechanism: Any, s_dp: np.ndarray, sims: Simulations, rng: np.random.Generator, turns: int = 8
 ) -> tuple[Near, Scaling]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-# %% ../../nbs/analyst/39_scaling.ipynb #3f1610bc
+# %% ../../nbs/analyst/39_scaling.ipynb #sc-bounded
 REACH = 5.0  # standard deviations at which features are bounded
 
 
@@ -19,7 +19,7 @@ def bounded(white: np.ndarray) -> np.ndarray:
     "Whitened contexts (..., k) as features, bounded by REACH."
     return REACH * np.tanh(white / REACH)
 
-
+# %% ../../nbs/analyst/39_scaling.ipynb #3f1610bc
 @dataclass(frozen=True)
 class Scaling:
     """x (d,) and contexts (r,) in units fit for a network.

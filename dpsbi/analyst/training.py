@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CORRECTIONS', 'Training', 'Learning', 'atomic_loss', 'train', 'train_ensemble', 'exact_weights']
 
-# %% ../../nbs/analyst/42_training.ipynb #40c58a0d
+# %% ../../nbs/analyst/42_training.ipynb #tr-import-1
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,6 +27,8 @@ from dpsbi.analyst.focus import (  # noqa: F401
     noise_widths,
     power_of,
 )
+
+# %% ../../nbs/analyst/42_training.ipynb #40c58a0d
 from .pairs import PARTNERS, Pairs, Simulations
 from .proposals import log_prior
 from .scaling import Scaling
