@@ -143,23 +143,28 @@ def test_the_stand_in_notices_what_a_machine_would(device):
         x.numpy()
 
 
-BY_MODULES = mock.patch(  # on the processor too, where `gradients` goes by hand otherwise
-    "dpsbi.analyst.conditional_flow.through", lambda splines, x, u: splines(x, u)
-)
+@contextmanager
+def by_tensors():
+    "On the processor too, where layers go by hand otherwise."
+    with (
+        mock.patch("dpsbi.analyst.layers.on_processor", lambda x: False),
+        mock.patch("dpsbi.analyst.gradients.on_processor", lambda x: False),
+    ):
+        yield
 
 
-def test_by_hand_or_by_modules_training_is_the_same_to_rounding():
+def test_by_hand_or_on_tensors_training_is_the_same_to_rounding():
     by_hand = trained("cpu")
-    with BY_MODULES:
-        by_modules = trained("cpu")
+    with by_tensors():
+        on_tensors = trained("cpu")
     assert by_hand.held_out[0] - by_hand.best > 0.01
-    assert np.allclose(by_hand.held_out, by_modules.held_out, atol=1e-4)
-    assert not np.array_equal(by_hand.held_out, by_modules.held_out)
+    assert np.allclose(by_hand.held_out, on_tensors.held_out, atol=1e-4)
+    assert not np.array_equal(by_hand.held_out, on_tensors.held_out)
 
 
 def test_a_flow_trains_there_as_here():
     few = dict(descent=Descent(10, batch=64, every=5))
-    with BY_MODULES:
+    with by_tensors():
         here = trained("cpu", **few)
     with accelerator():
         there = trained("meta", **few)
@@ -205,7 +210,7 @@ def test_every_neural_method_there_as_here(method):
     run = lambda device: METHODS[method](
         release, model, rng=np.random.default_rng(1), device=device
     )
-    with BY_MODULES:
+    with by_tensors():
         here = run("cpu")
     with accelerator():
         there = run("meta")

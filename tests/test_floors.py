@@ -59,7 +59,8 @@ ROOMS = {
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.nearest
         analyst.surrogate_search
         analyst.baselines
-        analyst.curves analyst.layers analyst.gradients analyst.scaling
+        analyst.curves analyst.curves_as_tensors analyst.layers
+        analyst.gradients analyst.recorded analyst.scaling
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
         analyst.budgets analyst.contexts analyst.local_check analyst.estimator
@@ -107,8 +108,10 @@ SHARED = {  # which other simulators may import
 }
 HEAVY = {
     "torch": {
+        "analyst.curves_as_tensors",
         "analyst.layers",
         "analyst.gradients",
+        "analyst.recorded",
         "analyst.conditional_flow",
         "analyst.descent",
         "analyst.flows",

@@ -12,7 +12,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -129,11 +129,24 @@ class FlowArrays(Stored):
     ----------
     shape, scaling : size, and units
     weights : the networks' arrays, by name
+    device : where it is evaluated; a file does not hold it
     """
 
     shape: Shape
     scaling: Scaling
     weights: dict[str, np.ndarray]
+    device: str = "cpu"
+
+    def on(self, device: str) -> Self:
+        """The same flow, evaluated on another device: in double precision, to rounding alike.
+
+        On the processor, where a device has no double precision, as Apple's have none.
+        """
+        single = torch.device(device).type == "mps"
+        return replace(self, device="cpu" if single else device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "net"}
 
     def arrays(self) -> dict[str, np.ndarray]:
         "Everything as plain arrays, by name: `from_arrays` undoes it."
@@ -163,6 +176,7 @@ class ConditionalFlow(FlowArrays):
     ----------
     shape, scaling : size, and units
     weights : the networks' arrays, by name
+    device : where it is evaluated; a file does not hold it
     """
 
     @property
@@ -175,7 +189,7 @@ class ConditionalFlow(FlowArrays):
         "The network, in double precision."
         net = Net(self.scaling, self.shape, 0, torch.float64)
         net.load_state_dict({name: torch.as_tensor(value) for name, value in self.weights.items()})
-        return net.eval()
+        return net.eval().to(self.device)
 
     def log_prob(self, x: np.ndarray, context: np.ndarray, inflate: float = 1.0) -> np.ndarray:
         """Log density (n,) at x (n, d).
@@ -190,8 +204,10 @@ class ConditionalFlow(FlowArrays):
         x, u = _inputs(self.scaling, x, context)
         if len(x) == 0:  # nflows cannot take no rows
             return np.empty(0)
+        y = torch.as_tensor(self.scaling.units(x))
         with torch.no_grad(), threads(1):
-            return self.net.log_prob(torch.as_tensor(self.scaling.units(x)), u, inflate).numpy()
+            there = y.to(self.device), u.to(self.device)
+            return self.net.log_prob(*there, inflate).cpu().numpy()
 
     def sample(
         self, n: int, context: np.ndarray, rng: np.random.Generator, inflate: float = 1.0
@@ -202,7 +218,8 @@ class ConditionalFlow(FlowArrays):
         if n == 0:
             return e
         with torch.no_grad(), threads(1):
-            residual = inverse(self.net.splines, torch.as_tensor(e), u).numpy()
+            there = torch.as_tensor(e).to(self.device), u.to(self.device)
+            residual = inverse(self.net.splines, *there).cpu().numpy()
         y = self.scaling.expected(u.numpy()) + residual @ self.scaling.factor.T
         return self.scaling.middle + self.scaling.spread * y
 

@@ -7,15 +7,16 @@ __all__ = ['NeuralPosterior', 'Density', 'SavedDensity', 'Estimator', 'usable', 
 
 # %% ../../nbs/analyst/43_estimator.ipynb #c497dde4
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Self, Unpack
 
 import numpy as np
 
 from .budgets import Budgets
 from .contexts import Contexts, ranged
 from .flows import ConditionalFlow, Ensemble
+from .layers import check_device
 from .local_check import off_nearby
 from .pairs import Simulations
 from .proposals import log_prior
@@ -60,6 +61,16 @@ class Density:
     def flows(self) -> tuple[ConditionalFlow, ...]:
         "Its flows: one, or those of an ensemble."
         return self.flow.flows if isinstance(self.flow, Ensemble) else (self.flow,)
+
+    def on(self, device: str) -> Self:
+        """The same, evaluated on another device, such as "cuda"; a file is read on the processor.
+
+        Raises
+        ------
+        ValueError : for a device that is not at hand
+        """
+        check_device(device)
+        return replace(self, flow=self.flow.on(device))
 
     def log_prob(self, theta: np.ndarray, s_dp: np.ndarray) -> np.ndarray:
         """Log density (n,) at theta (n, d); -inf outside the support.
@@ -315,6 +326,7 @@ def amortise(
     """
     call = Call.of(running, amortise)
     check_fit(simulations, noise_draws)
+    how = Learning(training, noise_draws, call.device)
     many = isinstance(mechanism, Budgets)
     mechanism = mechanism if many else with_codes(mechanism)
     about = dict(mechanism=mechanism, simulations=simulations, query=told_apart(query.fn))
@@ -322,7 +334,6 @@ def amortise(
     sims = prior_simulations(query, model, simulations, rng, call, saved)
     contexts = Contexts.of(mechanism, sims.s) if many else None
     mechanism = ranged(mechanism, query, contexts) if many else mechanism
-    how = Learning(training, noise_draws, call.device)
     given = mechanism, None, sims, model.prior
     fits = train_ensemble(*given, rng=rng, how=how, progress=call.progress)
     beside = None if many else sims

@@ -8,8 +8,8 @@ __all__ = ['Fitted', 'negative_log_likelihood', 'fit', 'Mixture', 'Ensemble']
 # %% ../../nbs/analyst/40_flows.ipynb #0e906328
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def fit(
     scaling : default, fitted to the first pairs
     loss : function (net, y, u, w) -> a scalar tensor, with net.log_prob(y, u)
     descent : how it goes down the loss
-    device : torch's
+    device : torch's; the flow is evaluated there, too
     progress : whether to show a bar
 
     Raises
@@ -113,7 +113,8 @@ def fit(
         batches = minibatches(draw, scaling, descent.batch, where, rng)
         trace, failures = descend(run, batches, unseen, bar)
     weights = {name: value.cpu().numpy() for name, value in run.kept.items()}
-    return Fitted(ConditionalFlow(shape, scaling, weights), *np.array(trace).T, failures)
+    trained = ConditionalFlow(shape, scaling, weights).on(device)
+    return Fitted(trained, *np.array(trace).T, failures)
 
 # %% ../../nbs/analyst/40_flows.ipynb #8c633de5-b1
 @dataclass(frozen=True, eq=False)
@@ -126,6 +127,10 @@ class Mixture:
     def dim(self) -> int:
         "d."
         return self.flows[0].dim
+
+    def on(self, device: str) -> Self:
+        "The same mixture, evaluated on another device, as a flow's `on`."
+        return replace(self, flows=tuple(flow.on(device) for flow in self.flows))
 
     def log_prob(self, x: np.ndarray, context: np.ndarray, inflate: float = 1.0) -> np.ndarray:
         "Log density (n,) at x (n, d); arguments as a flow's."

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .curves import back, forth
-from .layers import Shape  # noqa: F401 (first: layers say what to install)
+from .layers import on_processor  # first: layers say what to install
 
 # %% ../../nbs/analyst/40_gradients.ipynb #gr-torch
 import torch  # after the layers: they say what to install where it is missing
@@ -145,7 +145,7 @@ def through(splines: Any, x: Any, u: Any) -> tuple[Any, Any]:
     x : tensor (n, d)
     u : tensor (n, k), features, of which no derivative is wanted
     """
-    if x.device.type != "cpu" or x.dtype != torch.float32 or u.requires_grad:
+    if not on_processor(x) or x.dtype != torch.float32 or u.requires_grad:
         return splines(x, u)
     (modules,) = splines.children()
     return _Passed.apply(modules, x, u, *weights_of(splines))

@@ -84,6 +84,10 @@ def infer(
     if not 0 < target_ess < math.inf:
         raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
     within = dict(executor=call.executor, progress=call.progress)
+    if call.device != "cpu":  # those who need no torch do not wait for it
+        from dpsbi.analyst.layers import check_device
+
+        check_device(call.device)
     network = None if neural is False else dict(device=call.device) | (neural or {})
     task = Task(release, model, target_ess, limit, call.checkpoint, within, network, [])
     with warnings.catch_warnings():

@@ -18,6 +18,7 @@ from .denoise import WALKERS, denoise  # noqa: F401
 from .error_models import SpikeSlab, error_model
 from .estimator import Estimator, prior_simulations
 from .flows import ConditionalFlow, Ensemble, fit
+from .layers import check_device
 from .pairs import Simulations
 from .support import Support, fit_support
 from .training import Training
@@ -37,10 +38,10 @@ def _simulate(query, model, simulations, dim, rng, call: Call, saved: Checkpoint
     return sims.take(~np.isnan(sims.s).any(axis=1))
 
 # %% ../../nbs/analyst/48_rnpe.ipynb #a8db2d8c
-def _restored(kept: dict, name: str) -> ConditionalFlow | None:
+def _restored(kept: dict, name: str, device: str) -> ConditionalFlow | None:
     "The flow of this name among the arrays of a checkpoint; None if it is not among them."
     part = {n.removeprefix(name): value for n, value in kept.items() if n.startswith(name)}
-    return ConditionalFlow.from_arrays(part) if part else None
+    return ConditionalFlow.from_arrays(part).on(device) if part else None
 
 
 def _pairs(sims: Simulations, support: Support) -> tuple[Callable, Callable]:
@@ -68,7 +69,8 @@ def _train(
         out = np.arange(len(sims)) % training.folds == k
         for which, (pairs, g) in enumerate(zip(_pairs(sims, support), child.spawn(2))):
             name = f"flow{which}.{k}."
-            flow = _restored(kept, name) or fit(pairs(~out), pairs(out)(g), rng=g, **how).flow
+            flow = _restored(kept, name, call.device)
+            flow = flow or fit(pairs(~out), pairs(out)(g), rng=g, **how).flow
             kept |= {name + part: value for part, value in flow.arrays().items()}
             saved.save(**kept)
             found[which].append(flow)
@@ -267,6 +269,7 @@ def rnpe(
     Source: Ward et al. (2022), Algorithm 1.
     """
     call = Call.of(running, rnpe)
+    check_device(call.device)
     release = check_release(release)
     _check_values(release, error)
     check_generator(rng)

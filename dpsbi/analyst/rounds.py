@@ -108,6 +108,7 @@ class Begun:
     log_eta: list = field(default_factory=list)
     proposals: list = field(default_factory=list)  # of rounds 2, 3, ...
     known: dict = field(default_factory=dict)  # densities of a round's z under a proposal
+    device: str = "cpu"
 
     @on_one_thread
     def propose(self, rng: np.random.Generator) -> np.ndarray:
@@ -173,7 +174,7 @@ class Resumed(Mixed):
                 if name.startswith(prefix)
             }
             numbers = map(float, part.pop("numbers"))
-            flow = ConditionalFlow.from_arrays(part)
+            flow = ConditionalFlow.from_arrays(part).on(self.device)
             self.proposals.append(Proposal(self.prior, flow, s_dp, *numbers))
 
 # %% ../../nbs/analyst/44_rounds.ipynb #c768ada7
@@ -189,6 +190,7 @@ class NeuralRounds(Resumed):
     z, s, log_eta : lists of arrays, one for each round
     proposals : of rounds 2, 3, ...
     known : by proposal and round, densities that have been computed
+    device : where proposals are evaluated
     """
 
     def follow(

@@ -96,6 +96,7 @@ def sple(
     if not isinstance(form, Fit) and form not in FITS:
         raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
     form = form if isinstance(form, Fit) else FITS[form]
+    options = dict(how=form, learning=Learning(training, noise_draws, call.device))
     run = LikelihoodRounds(model.prior, simulations, training.defensive)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
     settings |= dict(form=asdict(form), **about_model(model))
@@ -103,7 +104,6 @@ def sple(
     about = about_run("sple", rng, release, **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
-    options = dict(how=form, learning=Learning(training, noise_draws, call.device))
 
     def propose(child):
         return _next_proposal(release, run, child, options)

@@ -77,8 +77,8 @@ def sppe(
     _check_within(release, budgets)
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
     share = 0.0 if training.correction == "atomic" else training.defensive
-    run = NeuralRounds(model.prior, simulations, share)
     how = Learning(training, noise_draws, call.device)
+    run = NeuralRounds(model.prior, simulations, share, device=call.device)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
     # before anything is spawned: a run may be given more rounds later
     about = about_run("sppe", rng, release, **about_model(model), **settings)

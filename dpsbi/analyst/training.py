@@ -29,6 +29,7 @@ from dpsbi.analyst.focus import (  # noqa: F401
 )
 
 # %% ../../nbs/analyst/42_training.ipynb #40c58a0d
+from .layers import check_device
 from .pairs import PARTNERS, Pairs, Simulations
 from .proposals import log_prior
 from .scaling import Scaling
@@ -123,11 +124,18 @@ class Learning:
     training : how much to train, and which flow
     draws : of the noise, for each simulation in each pool
     device : torch's
+
+    Raises
+    ------
+    ValueError : for a device that is not at hand
     """
 
     training: Training
     draws: int = 4
     device: str = "cpu"
+
+    def __post_init__(self):
+        check_device(self.device)
 
     @property
     def correction(self) -> str:
