@@ -20,7 +20,7 @@ from typing import Any, TypedDict, Unpack, get_args
 from .checkpoint import Checkpoint
 
 # %% ../nbs/08_running.ipynb #91b520c7
-from .batches import MAX_BATCH, batch_sizes, in_order  # noqa: F401
+from .batches import MAX_BATCH, batch_sizes, in_order, model_batches  # noqa: F401
 from dpsbi.checkpoint import (  # noqa: F401
     Journal,
     about_run,

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from .batches import MAX_BATCH, batch_sizes, in_flight, in_order
+from .batches import MAX_BATCH, in_flight, in_order, model_batches
 from .checkpoint import Checkpoint
 from .datasets import Simulator, parted, simulated  # noqa: F401
 from .mechanisms import Release
@@ -42,7 +42,7 @@ def simulate_query(
     saved : a checkpoint to go on from; it is written twenty times
     dim : the width that the values should have, if known
     """
-    sizes = batch_sizes(len(theta), model.batch)
+    sizes = model_batches(model, len(theta))
     ends, children = np.cumsum(sizes), rng.spawn(len(sizes))
     kept = saved.load()
     done = [] if kept is None else [kept["s"]]
@@ -99,7 +99,7 @@ def in_batches(
     call : Call
         The executor, and the bar.
     """
-    sizes = batch_sizes(len(theta), model.batch)
+    sizes = model_batches(model, len(theta))
     starts = np.cumsum([0, *sizes[:-1]])
     small = MAX_BATCH // max(sizes, default=1)  # of small batches many are in flight
     window = max(in_flight(call.executor), small)

@@ -21,11 +21,13 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from dpsbi.analyst.estimator import amortise
 from dpsbi.analyst.flows import Descent, Shape, fit
+from dpsbi.analyst.infer import infer
 from dpsbi.analyst.rnpe import rnpe
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.sppe import sppe
 from dpsbi.analyst.training import Training
 from dpsbi.mechanisms import Laplace, Release
+from dpsbi.model import Model
 from dpsbi.simulators import counts
 
 aten = torch.ops.aten
@@ -98,6 +100,7 @@ def accelerator():
                 "torch.optim.optimizer._get_fused_kernels_supported_devices",
                 lambda: ["cpu", "meta"],
             ),
+            mock.patch("dpsbi.analyst.conditional_flow.FEWEST", 1),
             Accelerator(),
         ):
             yield
@@ -215,3 +218,32 @@ def test_every_neural_method_there_as_here(method):
     with accelerator():
         there = run("meta")
     assert np.array_equal(here.theta, there.theta)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a graphics card here")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_device_that_is_not_at_hand_is_refused_before_anything_is_simulated(method):
+    def never(theta, rng):
+        raise AssertionError("simulated")
+
+    release, prior = (
+        Release([37.4], counts.counting_query(), Laplace(5.0)),
+        counts.gamma_poisson(25, 1).prior,
+    )
+    with pytest.raises(ValueError, match="device='cuda' cannot be used here"):
+        METHODS[method](release, Model(prior, never), rng=np.random.default_rng(1), device="cuda")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a graphics card here")
+def test_infer_and_an_estimator_refuse_it_too():
+    release, model = (
+        Release([37.4], counts.counting_query(), Laplace(5.0)),
+        counts.gamma_poisson(25, 1),
+    )
+    with pytest.raises(ValueError, match="device='cuda' cannot be used here"):
+        infer(release, model, rng=np.random.default_rng(1), device="cuda")
+    learning = Training(final_steps=3, members=1)
+    how = dict(rng=np.random.default_rng(1), simulations=200, training=learning, progress=False)
+    found = amortise(release.query, release.mechanism, model, **how)
+    with pytest.raises(ValueError, match="device='cuda' cannot be used here"):
+        found.on("cuda")

@@ -22,7 +22,7 @@ ROOMS = {
         laplace_difference
         weights kept chains cloud draws saved trust colours densities intervals
         pictures posterior transforms marginals prior told_apart batches checkpoint received
-        running datasets query_values simulation signatures functions model behind
+        running datasets query_values simulation signatures functions torch_functions model behind
         particles stepped inverses reader laws tape replayed watched aimed rqmc distances.kernels
         distances.distance distances.sums distances.features distances.sorted_sums
         distances.bandwidth distances.sensitivity distances.routes distances.rounding
@@ -83,7 +83,7 @@ ROOMS = {
         planning.inferred planning.which_engine planning.design planning.fresh planning.sizes
         planning.sliders planning.page""",
     5: """bench.blind bench.tasks bench.peers bench.runs bench.coverage
-        bench.costs""",
+        bench.costs bench.gpu""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
@@ -118,8 +118,10 @@ HEAVY = {
         "analyst.training",
         "bench.peers",
         "bench.costs",
+        "bench.gpu",
         "bench.coverage",
         "bench.runs",
+        "torch_functions",
     },
     "sbi": {"bench.peers"},
     "pyabc": {"bench.peers"},

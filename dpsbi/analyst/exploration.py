@@ -25,7 +25,7 @@ from ..mechanisms.parts import Parts, parts_of
 from ..model import Model, released_width
 from ..prior import Prior
 from ..replayed import level, replayed
-from ..running import Journal, batch_sizes, in_order
+from ..running import Journal, in_order, model_batches
 
 # %% ../../nbs/analyst/38_exploration.ipynb #b381b175
 def _batch(model, release, by_row, theta, u, rng):
@@ -105,7 +105,7 @@ class GuidedRun(Tallied):
         return s, tape[:, : u.shape[1]] if u.shape[1] else tape, log_eta
 
     def _simulated(self, theta, u, rng):
-        sizes = batch_sizes(len(theta), self.model.batch)
+        sizes = model_batches(self.model, len(theta))
         starts, children = np.cumsum([0, *sizes[:-1]]), rng.spawn(len(sizes))
         about = self.model, self.release, self.by_row
         tasks = (

@@ -113,8 +113,8 @@ def fit(
         batches = minibatches(draw, scaling, descent.batch, where, rng)
         trace, failures = descend(run, batches, unseen, bar)
     weights = {name: value.cpu().numpy() for name, value in run.kept.items()}
-    trained = ConditionalFlow(shape, scaling, weights).on(device)
-    return Fitted(trained, *np.array(trace).T, failures)
+    flow = ConditionalFlow(shape, scaling, weights).on(device)
+    return Fitted(flow, *np.array(trace).T, failures)
 
 # %% ../../nbs/analyst/40_flows.ipynb #8c633de5-b1
 @dataclass(frozen=True, eq=False)

@@ -84,10 +84,7 @@ def infer(
     if not 0 < target_ess < math.inf:
         raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
     within = dict(executor=call.executor, progress=call.progress)
-    if call.device != "cpu":  # those who need no torch do not wait for it
-        from dpsbi.analyst.layers import check_device
-
-        check_device(call.device)
+    _check_device(call.device)
     network = None if neural is False else dict(device=call.device) | (neural or {})
     task = Task(release, model, target_ess, limit, call.checkpoint, within, network, [])
     with warnings.catch_warnings():
@@ -96,6 +93,14 @@ def infer(
     return _result(found, reason, task)
 
 # %% ../../nbs/analyst/49_infer.ipynb #763fdc6a-p2
+def _check_device(device: str) -> None:
+    "ValueError for one that is not at hand."
+    if device != "cpu":  # those who need no torch do not wait for it
+        from dpsbi.analyst.layers import check_device
+
+        check_device(device)
+
+
 def _engine(release, model):
     "What finds the posterior of such a model."
     if hasattr(model, "step"):

@@ -18,7 +18,7 @@ from ..behind import simulate_kept
 from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, private_batch, simulate
-from ..running import batch_sizes, in_order
+from ..running import in_order, model_batches
 
 # %% ../../nbs/analyst/35_levels.ipynb #ca8f65ae
 FORCE = 2.0
@@ -148,7 +148,7 @@ class DistanceKernel(Tolerance):
         keep: None = None,
     ) -> np.ndarray:
         "Releases (n, r), noise and all, of one simulation at each theta (n, d); nothing is kept."
-        sizes = batch_sizes(len(theta), model.batch)
+        sizes = model_batches(model, len(theta))
         starts = np.cumsum([0, *sizes[:-1]])
         batches = zip(starts, sizes, rng.spawn(len(sizes)))
         tasks = ((model, release, theta[i : i + k], child) for i, k, child in batches)

@@ -13,7 +13,7 @@ import numpy as np
 from ..model import Model, query_values
 from ..posterior import Posterior
 from ..privacy import Query, whole_number
-from ..running import Call, batch_sizes, in_order
+from ..running import Call, in_order, model_batches
 
 # %% ../../nbs/analyst/38_nearest.ipynb #76098bcd
 def _scales(values: np.ndarray) -> np.ndarray:
@@ -28,7 +28,7 @@ def _scales(values: np.ndarray) -> np.ndarray:
 # %% ../../nbs/analyst/38_nearest.ipynb #227262a9
 def _values(theta, r, query, model, rng, call, title) -> np.ndarray:
     "The query's values (n, r) at theta (n, d), less a smooth sensitivity; NaN where it failed."
-    sizes, width = batch_sizes(len(theta), model.batch), r + (query.smoothness is not None)
+    sizes, width = model_batches(model, len(theta)), r + (query.smoothness is not None)
     pieces = zip(np.split(theta, np.cumsum(sizes)[:-1]), rng.spawn(len(sizes)))
     tasks = ((model, query, piece, child, width) for piece, child in pieces)
     values = []

@@ -86,7 +86,7 @@ class Recorded:
         except RuntimeError:
             self.replay = None
 
-
+# %% ../../nbs/analyst/40_recorded.ipynb #rc-where
 def recorded(function: Callable, device: Any) -> Callable:
     """The function, recorded where the device can; itself on any other.
 

@@ -17,7 +17,7 @@ from ..mechanisms import Release
 from ..model import Model, private_batch
 from ..posterior import Posterior
 from ..privacy import whole_number
-from ..running import Call, Working, batch_sizes, in_order
+from ..running import Call, Working, in_order, model_batches
 
 # %% ../../nbs/checks/50_scores.ipynb #8dbed293
 from .classifier import c2st, c2st_scores  # noqa: F401
@@ -90,7 +90,7 @@ def replicates(
     chooser, rest = rng.spawn(2)
     posterior = as_posterior(posterior, "posterior")
     theta = posterior.resample(whole_number("simulations", simulations), chooser).theta
-    sizes = batch_sizes(simulations, model.batch)
+    sizes = model_batches(model, simulations)
     starts = np.cumsum([0, *sizes[:-1]])
     pieces = zip(starts, sizes, rest.spawn(len(sizes)))
     tasks = ((model, release, theta[i : i + k], child) for i, k, child in pieces)

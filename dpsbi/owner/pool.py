@@ -16,7 +16,7 @@ import numpy as np
 from ..batches import in_flight
 from ..model import Model, simulated
 from ..privacy import numeric
-from ..running import Call, Running, about_run, batch_sizes, in_order
+from ..running import Call, Running, about_run, batch_sizes, in_order, model_batches
 from ..told_apart import about_public
 
 # %% ../../nbs/owner/23_pool.ipynb #353cad41
@@ -28,7 +28,7 @@ def _simulate(model: Model, size: int, rng: np.random.Generator) -> tuple[np.nda
 # %% ../../nbs/owner/23_pool.ipynb #69a429b1-s1
 def _tasks(model: Model, simulations: int, rng: np.random.Generator) -> Iterator[tuple]:
     "The arguments of _simulate for each batch, each with a generator of its own."
-    sizes = batch_sizes(simulations, model.batch)
+    sizes = model_batches(model, simulations)
     return ((model, size, child) for size, child in zip(sizes, rng.spawn(len(sizes))))
 
 
