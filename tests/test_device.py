@@ -226,20 +226,16 @@ def test_a_device_that_is_not_at_hand_is_refused_before_anything_is_simulated(me
     def never(theta, rng):
         raise AssertionError("simulated")
 
-    release, prior = (
-        Release([37.4], counts.counting_query(), Laplace(5.0)),
-        counts.gamma_poisson(25, 1).prior,
-    )
+    release = Release([37.4], counts.counting_query(), Laplace(5.0))
+    model = Model(counts.gamma_poisson(25, 1).prior, never)
     with pytest.raises(ValueError, match="device='cuda' cannot be used here"):
-        METHODS[method](release, Model(prior, never), rng=np.random.default_rng(1), device="cuda")
+        METHODS[method](release, model, rng=np.random.default_rng(1), device="cuda")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a graphics card here")
 def test_infer_and_an_estimator_refuse_it_too():
-    release, model = (
-        Release([37.4], counts.counting_query(), Laplace(5.0)),
-        counts.gamma_poisson(25, 1),
-    )
+    release = Release([37.4], counts.counting_query(), Laplace(5.0))
+    model = counts.gamma_poisson(25, 1)
     with pytest.raises(ValueError, match="device='cuda' cannot be used here"):
         infer(release, model, rng=np.random.default_rng(1), device="cuda")
     learning = Training(final_steps=3, members=1)

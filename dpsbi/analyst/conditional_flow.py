@@ -148,9 +148,8 @@ class FlowArrays(Stored):
         return replace(self, device="cpu" if single else device)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self).items() if name not in ("net", "net_there")
-        }
+        made = ("net", "net_there")  # from the arrays, wherever it arrives
+        return {name: value for name, value in vars(self).items() if name not in made}
 
     def arrays(self) -> dict[str, np.ndarray]:
         "Everything as plain arrays, by name: `from_arrays` undoes it."

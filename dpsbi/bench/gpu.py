@@ -182,7 +182,7 @@ def rows(folder: str | Path) -> Iterator[dict[str, Any]]:
     large = dict(simulations=500_000, training=LARGE)
     yield method_row("amortise", "cuda", folder, **large)
 
-
+# %% ../../nbs/bench/07_gpu.ipynb #gp-main
 def main(arguments: Sequence[str]) -> None:
     "python -m dpsbi.bench.gpu FOLDER FILE: appends every row, as JSON, to the file."
     folder, file = arguments
