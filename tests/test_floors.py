@@ -60,7 +60,7 @@ ROOMS = {
         analyst.surrogate_search
         analyst.baselines
         analyst.curves analyst.curves_as_tensors analyst.layers
-        analyst.gradients analyst.recorded analyst.scaling
+        analyst.gradients analyst.ahead analyst.recorded analyst.scaling
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
         analyst.budgets analyst.contexts analyst.local_check analyst.estimator

@@ -39,9 +39,9 @@ def same(one, other):
 
 
 def test_training_there_is_training_here_to_rounding():
-    here, there = trained("cpu", 25), trained("cuda", 25)
+    here, there = trained("cpu"), trained("cuda")
     assert here.held_out[0] - here.best > 0.01
-    assert np.allclose(here.held_out, there.held_out, atol=2e-3)
+    assert np.allclose(here.held_out, there.held_out, atol=1e-2)
 
 
 def test_a_seed_gives_the_same_network_bit_for_bit():
@@ -67,7 +67,7 @@ def test_a_batch_that_is_not_finite_costs_a_restart_and_no_more():
 
     def draw(g):
         calls.append(1)
-        x, context = pairs(1280, g)
+        x, context = pairs(128, g)
         return (x * np.nan if len(calls) == 4 else x), context
 
     unseen = pairs(2000, np.random.default_rng(2))

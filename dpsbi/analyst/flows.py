@@ -8,6 +8,7 @@ __all__ = ['Fitted', 'negative_log_likelihood', 'fit', 'Mixture', 'Ensemble']
 # %% ../../nbs/analyst/40_flows.ipynb #0e906328
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -110,8 +111,8 @@ def fit(
     bar = progress_bar(descent.steps, "training", "steps", progress=progress)
     with threads(count), bar:
         run = Run(net.to(where), loss, descent)
-        batches = minibatches(draw, scaling, descent.batch, where, rng)
-        trace, failures = descend(run, batches, unseen, bar)
+        with closing(minibatches(draw, scaling, descent.batch, where, rng)) as batches:
+            trace, failures = descend(run, batches, unseen, bar)
     weights = {name: value.cpu().numpy() for name, value in run.kept.items()}
     flow = ConditionalFlow(shape, scaling, weights).on(device)
     return Fitted(flow, *np.array(trace).T, failures)
