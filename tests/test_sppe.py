@@ -238,6 +238,21 @@ def test_a_seed_fixes_the_result_on_any_number_of_threads():
     assert np.array_equal(*found)
 
 
+def test_a_seed_fixes_an_estimator_on_any_number_of_threads():
+    "Of thirty values, whose products of matrices two threads share unevenly."
+    model = Model(
+        Prior(mean=stats.norm(0, 1)),
+        lambda theta, rng: theta + rng.standard_normal((len(theta), 30)),
+    )
+    query, found = Query(identity, 1, dim=30), []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            how = dict(simulations=3000, training=TINY["training"], progress=False)
+            learnt = amortise(query, Laplace(1.0), model, rng=np.random.default_rng(1), **how)
+        found.append(learnt.flow.arrays())
+    assert all(np.array_equal(array, found[1][name]) for name, array in found[0].items())
+
+
 @pytest.mark.parametrize(
     "wrong", [dict(members=0), dict(members=20), dict(folds=1, members=1), dict(flow="huge")]
 )

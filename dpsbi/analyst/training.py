@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from .flows import REACH, Descent, Fitted, Shape, as_shape, fit, fit_scaling  # noqa: F401
+from dpsbi.analyst.flows import (  # noqa: F401
+    REACH,
+    Descent,
+    Fitted,
+    Shape,
+    as_shape,
+    fit,
+    fit_scaling,
+    on_one_thread,
+)
 from dpsbi.analyst.focus import (  # noqa: F401
     ENOUGH,
     FEW,
@@ -191,6 +200,7 @@ def _pairs(
     return replace(pairs, partners=int(np.clip(pairs.sharing(rng) / 4, 1, PARTNERS)))
 
 # %% ../../nbs/analyst/42_training.ipynb #0c374d2d
+@on_one_thread
 def _folds(
     mechanism, s_dp, sims: Simulations, fold: int, how: Learning, rng
 ) -> tuple[Pairs, Pairs, Scaling | None]:
@@ -206,6 +216,7 @@ def _folds(
     return inside, outside, start
 
 # %% ../../nbs/analyst/42_training.ipynb #tr-begun
+@on_one_thread
 def _begun(pairs: Pairs, start: Scaling | None, rng) -> tuple[tuple, Scaling]:
     "The first pairs, and the regression that a network begins at: `start`, if there is one."
     if start is not None or pairs.partners or pairs.near is not None:
