@@ -122,7 +122,7 @@ def test_a_resumed_run_ends_where_it_would_have(tmp_path):
         MODEL,
         rng=np.random.default_rng(1),
         rounds=rounds,
-        simulations=1500,  # more than are computed on the processor
+        simulations=2500,  # more than are computed on the processor
         training=TRAINING,
         device="cuda",
         progress=False,

@@ -177,7 +177,7 @@ class FlowArrays(Stored):
             ) from error
 
 # %% ../../nbs/analyst/40_conditional_flow.ipynb #cf-evaluated
-FEWEST = 1000  # rows; fewer are computed here, before a card would have begun
+FEWEST = 2000  # rows; fewer are computed here, before a card would have begun
 
 
 class Evaluated(FlowArrays):

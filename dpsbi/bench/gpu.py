@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from functools import partial
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -138,20 +139,21 @@ def _given(method: Callable, task: Any, rng: Any, **how: Any) -> Any:
 
 
 METHODS = {
-    "amortise": _estimated,
-    "sppe": partial(_given, sppe, rounds=10, simulations=1000),
-    "sple": partial(_given, sple, rounds=5, simulations=2000),
-    "rnpe": partial(_given, rnpe),
+    "amortise": ("counts_30", _estimated),
+    "sppe": ("counts_30", partial(_given, sppe, rounds=10, simulations=1000)),
+    "rnpe": ("counts_30", partial(_given, rnpe)),
+    "sple": ("example_4", partial(_given, sple, rounds=5, simulations=2000)),
 }
 LARGE = Training(final_steps=2000, members=1, batch=4096, flow=SHAPES["wide"])
 
 
 def method_row(name: str, device: str, folder: str | Path, **more: Any) -> dict[str, Any]:
     "Seconds, and errors of mean and standard deviation in those of the exact posterior."
-    task, found = tasks(folder)["counts_30"](), []
+    which, method = METHODS[name]
+    task, found = tasks(folder)[which](), []
     exact = task.exact(np.random.default_rng(1))
     how = dict(device=device, progress=False) | more
-    run = lambda: found.append(METHODS[name](task, np.random.default_rng(1), **how))
+    run = lambda: found.append(method(task, np.random.default_rng(1), **how))
     spent = seconds(run, device)
     sd = exact.std(axis=0)
     errors = np.abs(found[0].mean() - exact.mean(axis=0)) / sd, np.abs(found[0].std() / sd - 1)
@@ -168,19 +170,19 @@ def rows(folder: str | Path) -> Iterator[dict[str, Any]]:
         Where there is no graphics card.
     """
     check_device("cuda")
-    for device in ("cuda", "cpu"):
-        for shape in SHAPES:
-            for batch in (256, 4096):
-                yield training_row(shape, batch, device)
-            yield draws_row(shape, device)
-        for how in ("float64", "float32", *(["numpy"] if device == "cpu" else [])):
-            yield simulator_row(how, device)
-        for method in METHODS:
-            yield method_row(method, device, folder)
-    yield training_row("fast", 256, "cuda", loss=asking)
-    yield training_row("paper", 256, "cuda", loss=asking)
-    large = dict(simulations=500_000, training=LARGE)
+    both, large = ("cuda", "cpu"), dict(simulations=500_000, training=LARGE)
+    for device, (shape, batch) in product(both, product(SHAPES, (256, 4096))):
+        yield training_row(shape, batch, device)
+    for device, shape in product(both, SHAPES):
+        yield draws_row(shape, device)
+    for device, how in product(both, ("float64", "float32")):
+        yield simulator_row(how, device)
+    yield simulator_row("numpy", "cpu")
+    for shape in PRESETS:
+        yield training_row(shape, 256, "cuda", loss=asking)
     yield method_row("amortise", "cuda", folder, **large)
+    for name, device in product(METHODS, both):
+        yield method_row(name, device, folder)
 
 # %% ../../nbs/bench/07_gpu.ipynb #gp-main
 def main(arguments: Sequence[str]) -> None:
