@@ -2626,6 +2626,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                  'dpsbi.bench.gpu.outbreak': ('bench/gpu.html#outbreak', 'dpsbi/bench/gpu.py'),
                                  'dpsbi.bench.gpu.outbreaks': ('bench/gpu.html#outbreaks', 'dpsbi/bench/gpu.py'),
                                  'dpsbi.bench.gpu.pairs': ('bench/gpu.html#pairs', 'dpsbi/bench/gpu.py'),
+                                 'dpsbi.bench.gpu.plan': ('bench/gpu.html#plan', 'dpsbi/bench/gpu.py'),
                                  'dpsbi.bench.gpu.rows': ('bench/gpu.html#rows', 'dpsbi/bench/gpu.py'),
                                  'dpsbi.bench.gpu.seconds': ('bench/gpu.html#seconds', 'dpsbi/bench/gpu.py'),
                                  'dpsbi.bench.gpu.simulator_row': ('bench/gpu.html#simulator_row', 'dpsbi/bench/gpu.py'),
