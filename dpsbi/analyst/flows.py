@@ -8,7 +8,7 @@ __all__ = ['NARROW', 'Fitted', 'negative_log_likelihood', 'fit', 'Mixture', 'Ens
 # %% ../../nbs/analyst/40_flows.ipynb #0e906328
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from dpsbi.analyst.conditional_flow import (
     Net,
     on_one_thread,  # noqa: F401
     one_thread,
+    threads,
 )
 from .descent import Descent, Run, as_tensors, descend, minibatches
 from .layers import PRESETS, Shape, as_shape  # noqa: F401
@@ -62,9 +63,9 @@ NARROW = 128  # hidden units; to such networks, waking more threads brings nothi
 
 
 def _on_few_threads(shape: Shape, where: torch.device) -> AbstractContextManager:
-    "One thread, but for wide networks on the processor."
+    "One thread, but for wide networks on the processor: NumPy's products take all that there are."
     wide = where.type == "cpu" and shape.hidden > NARROW
-    return nullcontext() if wide else one_thread()
+    return threads(1) if wide else one_thread()
 
 
 def _network(scaling: Scaling, shape: Shape, start: ConditionalFlow | None, seed: int) -> Net:
