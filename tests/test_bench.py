@@ -16,7 +16,7 @@ from dpsbi.checks.testing import agrees
 
 FOLDER = "nbs/references"
 SMALL = one_rate(3)
-NETWORKS = {"one_network": 1, "amortise": 3}  # members
+NETWORKS = {"one_network": (1, 3), "amortise": (3, 3), "thorough": (3, 5)}  # members, layers
 
 
 def test_the_likelihood_of_a_rate_is_a_sum_over_counts():
@@ -123,9 +123,10 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path):
     assert "0.1 s" in json.loads(file.read_text())["failed"]
 
 
-def test_one_network_is_one_where_the_default_is_three():
-    found = {name: runs.OURS[name](SMALL, 200, np.random.default_rng(1)) for name in NETWORKS}
-    assert {name: len(each.estimator.flows) for name, each in found.items()} == NETWORKS
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_network_is_trained_as_it_is_called(name):
+    flows = runs.OURS[name](SMALL, 200, np.random.default_rng(1)).estimator.flows
+    assert (len(flows), flows[0].shape.layers) == NETWORKS[name]
 
 
 def test_only_a_model_with_steps_is_followed():

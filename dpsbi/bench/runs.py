@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SETTINGS', 'IN_ROUNDS', 'OURS', 'VERSIONS', 'MODULE', 'of_infer', 'in_rounds', 'of_input_smc', 'of_steps',
-           'of_amortise', 'of_one_network', 'Counted', 'counted', 'judged', 'found_by', 'one_run', 'memory', 'versions',
-           'commit', 'warm_up', 'main', 'study', 'in_process']
+           'of_amortise', 'of_one_network', 'of_thorough', 'Counted', 'counted', 'judged', 'found_by', 'one_run',
+           'memory', 'versions', 'commit', 'warm_up', 'main', 'study', 'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import json
@@ -29,7 +29,7 @@ from ..analyst.infer import infer
 from ..analyst.input_smc import input_smc
 from ..analyst.sple import sple
 from ..analyst.sppe import sppe
-from ..analyst.training import Training
+from ..analyst.training import THOROUGH, Training
 from .peers import PEERS, Line
 from .tasks import Task, tasks
 from ..checks.classifier import c2st
@@ -76,18 +76,23 @@ def of_steps(task: Task, simulations: int, rng: np.random.Generator) -> Posterio
 
 # %% ../../nbs/bench/02_runs.ipynb #br-ours-3
 def of_amortise(
-    task: Task, simulations: int, rng: np.random.Generator, members: int = Training.members
+    task: Task, simulations: int, rng: np.random.Generator, training: Training = Training()
 ) -> Posterior:
     "A neural posterior for every release, asked about this one."
     query, noise = task.release.query, task.release.mechanism
-    about = dict(simulations=simulations, training=Training(members=members), **SETTINGS)
+    about = dict(simulations=simulations, training=training, **SETTINGS)
     fit = amortise(query, noise, task.model, rng=rng, **about)
     return fit.posterior(task.release, draws=5000, rng=rng)
 
 
 def of_one_network(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
     "The same by one network, as others have it, where the default is three."
-    return of_amortise(task, simulations, rng, members=1)
+    return of_amortise(task, simulations, rng, Training(members=1))
+
+
+def of_thorough(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
+    "The same by deeper networks that train for longer."
+    return of_amortise(task, simulations, rng, THOROUGH)
 
 # %% ../../nbs/bench/02_runs.ipynb #br-ours-4
 OURS = dict(
@@ -99,6 +104,7 @@ OURS = dict(
     sple=in_rounds(sple),
     amortise=of_amortise,
     one_network=of_one_network,
+    thorough=of_thorough,
 )
 
 # %% ../../nbs/bench/02_runs.ipynb #br-count
