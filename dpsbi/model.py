@@ -15,7 +15,7 @@ import numpy as np
 from .functions import RowByRow
 from .prior import FreePrior, Prior
 from .privacy import whole_number
-from .torch_functions import InTorch
+from .torch_functions import InTorch, OfInputs
 
 # %% ../nbs/09_model.ipynb #111e7b0a
 def check_prior(prior: Any) -> None:
@@ -52,6 +52,11 @@ class FromInputs:
 
     function: Callable[[np.ndarray, np.ndarray], np.ndarray]
     inputs: int
+
+    @property
+    def together(self) -> int | None:
+        "Most in one call of a function that wants large ones; None: it does not."
+        return getattr(self.function, "together", None)
 
     def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return self.function(theta, rng.standard_normal((len(theta), self.inputs)))
@@ -119,7 +124,8 @@ class Tensors(Described):
         function : callable
             function(r0=…, rate=…, generator=…) of tensors (B,) on the device -> data sets, or the
             query's values, a tensor (B, *x). A multivariate marginal comes as (B, k). A function
-            that takes no generator may draw from torch's own state, which is seeded, too.
+            that takes no generator may draw from torch's own state, which is seeded, too. With
+            inputs=k it is function(r0=…, rate=…, u=…), with u (B, k) standard normal.
         prior : Prior
             Its names are the function's keywords.
         device : str
@@ -129,7 +135,7 @@ class Tensors(Described):
         precision : str
             Of the parameters: "float64" or "float32".
         **settings
-            Of the Model: deterministic, independent, beyond.
+            Of the Model: deterministic, independent, inputs, beyond.
 
         Returns
         -------
@@ -144,7 +150,8 @@ class Tensors(Described):
             For a precision or a number that makes no sense.
         """
         check_prior(prior)
-        by_torch = InTorch(function, tuple(prior.names), device, together, precision)
+        kind = InTorch if settings.get("inputs") is None else OfInputs
+        by_torch: Any = kind(function, tuple(prior.names), device, together, precision)
         return cls(prior, by_torch, **settings)
 
 # %% ../nbs/09_model.ipynb #ef5bb160

@@ -9,7 +9,17 @@ import pytest
 import torch
 from scipy import stats
 
-from dpsbi import DiscreteLaplace, Laplace, Model, Prior, Query, Release, importance
+from dpsbi import (
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    Model,
+    Prior,
+    Query,
+    Release,
+    importance,
+    input_smc,
+)
 from dpsbi.batches import batch_sizes, model_batches
 from dpsbi.checks.testing import agrees
 from dpsbi.privacy import identity
@@ -126,3 +136,24 @@ def test_what_is_returned_must_be_a_tensor_with_a_row_for_each():
         importance(release, Model.from_torch(lambda rate, p: rate.tolist(), PRIOR), **how)
     with pytest.raises(ValueError, match="one data set per row"):
         importance(release, Model.from_torch(lambda rate, p: p[:3], PRIOR), **how)
+
+
+def test_inputs_can_be_moved_on_a_device_as_by_arrays():
+    "The same inputs give the same values, and the same draws to rounding."
+    prior = Prior(mean=stats.norm(0, 2))
+    by_tensors = Model.from_torch(lambda mean, u: mean[:, None] + 0.5 * u, prior, inputs=6)
+    by_arrays = Model(prior, lambda theta, u: theta + 0.5 * u, inputs=6)
+    release = Release(np.linspace(0, 1, 6), Query(identity, 1, dim=6), Gaussian(0.5))
+    how = dict(draws=200, max_simulations=5000, progress=False)
+    draws = [
+        input_smc(release, model, rng=np.random.default_rng(1), **how).theta
+        for model in (by_tensors, by_arrays)
+    ]
+    assert np.allclose(*draws)
+    assert model_batches(by_tensors, 5000) == [5000]
+
+
+@pytest.mark.parametrize("name, more", [("generator", {}), ("u", dict(inputs=2))])
+def test_a_parameter_cannot_have_the_name_of_what_is_random(name, more):
+    with pytest.raises(ValueError, match="cannot be called"):
+        Model.from_torch(lambda **params: None, Prior(**{name: stats.norm()}), **more)
