@@ -112,13 +112,7 @@ def _source(function: Callable, columns: dict, deterministic: bool) -> str:
     "How a function takes its randomness, rng or seed, or not at all; TypeError if it cannot be."
     expected = f"function({', '.join(f'{name}=…' for name in columns)}, rng=… or seed=…)"
     written = plain(function)
-    taken = keywords_taken(written, (*columns, *RANDOMNESS), expected)
-    missing = [name for name in columns if name not in taken]
-    if missing:
-        raise TypeError(
-            f"{described(written)} does not take {', '.join(map(repr, missing))}, which the prior "
-            f"has; expected {expected}"
-        )
+    taken = keywords_taken(written, (*columns, *RANDOMNESS), expected, needed=columns)
     random = [name for name in RANDOMNESS if name in taken]
     if not random and not deterministic:
         raise TypeError(

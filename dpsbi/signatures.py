@@ -79,7 +79,11 @@ VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def keywords_taken(
-    function: Callable, offered: Sequence[str], expected: str, leading: int = 0
+    function: Callable,
+    offered: Sequence[str],
+    expected: str,
+    leading: int = 0,
+    needed: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """Which of the keywords offered a function takes.
 
@@ -93,11 +97,13 @@ def keywords_taken(
         How it ought to look, for the error.
     leading : int
         So many arguments it is given by position, before them.
+    needed : iterable of str
+        Those of the keywords that it must take: the prior's.
 
     Raises
     ------
     TypeError
-        For what is no function, or needs an argument that is not offered.
+        For what is no function, needs an argument that is not offered, or lacks a needed one.
     """
     if not callable(function):
         raise TypeError(f"expected a function, {expected}, not {type(function).__name__}")
@@ -113,7 +119,14 @@ def keywords_taken(
     _refuse_more(function, rest, offered, expected)
     if any(a.kind == inspect.Parameter.VAR_KEYWORD for a in arguments):
         return tuple(offered)
-    return tuple(name for name in offered if name in {a.name for a in rest})
+    taken = tuple(name for name in offered if name in {a.name for a in rest})
+    missing = [name for name in needed if name not in taken]
+    if missing:
+        raise TypeError(
+            f"{described(function)} does not take {', '.join(map(repr, missing))}, which the prior "
+            f"has; expected {expected}"
+        )
+    return taken
 
 # %% ../nbs/08_signatures.ipynb #fn-refuse-more
 def _refuse_more(

@@ -24,7 +24,7 @@ _alone = threading.RLock()
 
 @contextmanager
 def seeded(seed: int, device: Any) -> Iterator[Any]:
-    """A generator of this seed on the device; torch's own states have it too, for the time being.
+    """A generator of this seed on the device; torch's own states there have it too, for a while.
 
     Parameters
     ----------
@@ -35,9 +35,12 @@ def seeded(seed: int, device: Any) -> Iterator[Any]:
     """
     import torch
 
-    cards = [torch.cuda._get_device(device)] if device.type == "cuda" else []
+    card = torch.cuda.current_device() if device == torch.device("cuda") else device.index
+    cards = [card] if device.type == "cuda" else []
     with _alone, torch.random.fork_rng(devices=cards):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        for card in cards:  # and no other's, whose state would not be put back
+            torch.cuda.default_generators[card].manual_seed(seed)
         yield torch.Generator(device).manual_seed(seed)
 
 # %% ../nbs/09_torch_functions.ipynb #tf-keywords
@@ -47,14 +50,7 @@ def _keywords(function: Callable, names: tuple[str, ...], random: str) -> tuple[
     if random in columns:
         raise ValueError(f"a parameter cannot be called {random!r}: the function is given its own")
     expected = f"function({', '.join(f'{name}=…' for name in columns)}, {random}=…)"
-    taken = keywords_taken(function, (*columns, random), expected)
-    missing = [name for name in columns if name not in taken]
-    if missing:
-        raise TypeError(
-            f"{described(function)} does not take {', '.join(map(repr, missing))}, which the "
-            f"prior has; expected {expected}"
-        )
-    return columns, taken
+    return columns, keywords_taken(function, (*columns, random), expected, needed=columns)
 
 # %% ../nbs/09_torch_functions.ipynb #tf-in-b1
 PRECISIONS = ("float64", "float32")

@@ -1690,7 +1690,7 @@ MUTANTS += [
     ),
     Mutant(
         "torch_functions",
-        "torch.manual_seed(seed)\n",
+        "torch.default_generator.manual_seed(seed)\n",
         "pass\n",
         "torch.distributions draw from whatever state there is",
         "test_torch_functions.py",

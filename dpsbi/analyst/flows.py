@@ -59,7 +59,7 @@ def negative_log_likelihood(net: Any, y: Any, u: Any, w: Any) -> Any:
     return -(w * net.log_prob(y, u)).sum() / w.sum()
 
 # %% ../../nbs/analyst/40_flows.ipynb #5254f8a8
-NARROW = 128  # hidden units; to such networks, waking more threads brings nothing
+NARROW = 128  # hidden units; up to so many, results do not depend on the number of cores
 
 
 def _on_few_threads(shape: Shape, where: torch.device) -> AbstractContextManager:
