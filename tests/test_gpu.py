@@ -167,6 +167,12 @@ def test_a_simulator_there_has_the_law_of_the_one_here():
         assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
+def test_a_simulator_here_leaves_the_card_s_random_state_alone():
+    model, state = outbreaks("float64", "cpu"), torch.cuda.get_rng_state()
+    model.simulate(model.prior.sample(10, np.random.default_rng(1)), np.random.default_rng(2))
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
 def test_runs_leave_no_memory_on_the_card():
     trained("cuda")
     before = torch.cuda.memory_allocated()
