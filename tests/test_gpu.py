@@ -4,6 +4,7 @@ law; repeated bit for bit; and nothing left behind.
 What a stand-in can show without a card is in test_device.py.
 """
 
+import gc
 from functools import partial
 
 import numpy as np
@@ -174,8 +175,10 @@ def test_a_simulator_here_leaves_the_card_s_random_state_alone():
 
 
 def test_runs_leave_no_memory_on_the_card():
-    trained("cuda")
-    before = torch.cuda.memory_allocated()
-    for _ in range(3):
+    def kept():
         trained("cuda")
-    assert torch.cuda.memory_allocated() <= before + 2**20
+        gc.collect()  # a run leaves cycles of some hundred kilobytes
+        return torch.cuda.memory_allocated()
+
+    before = kept()
+    assert max(kept() for _ in range(3)) <= before + 2**20
