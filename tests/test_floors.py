@@ -59,7 +59,7 @@ ROOMS = {
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.nearest
         analyst.surrogate_search
         analyst.baselines
-        analyst.curves analyst.curves_as_tensors analyst.layers
+        analyst.curves analyst.curves_as_tensors analyst.layers analyst.additive
         analyst.gradients analyst.ahead analyst.recorded analyst.scaling
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
@@ -110,6 +110,7 @@ HEAVY = {
     "torch": {
         "analyst.curves_as_tensors",
         "analyst.layers",
+        "analyst.additive",
         "analyst.gradients",
         "analyst.recorded",
         "analyst.conditional_flow",

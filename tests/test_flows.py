@@ -1,6 +1,7 @@
 """Conditional flows: arrays in and out, seeds, and what they refuse."""
 
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from itertools import islice
 from unittest import mock
 
@@ -153,9 +154,9 @@ def test_a_start_stays_straight_where_bends_tell_no_more():
 
 
 def test_a_flow_with_two_views_survives_its_file(tmp_path):
-    x, c = of_counts(3000, 4)
-    scaling = fit_scaling(x, c, noise=np.full(4, 3.0), plain=True)
-    assert len(scaling.source) > 4
+    x, c = of_counts(3000, 40)
+    scaling = fit_scaling(x, c, noise=np.full(40, 3.0), plain=True)
+    assert len(scaling.source) > 40
     how = dict(flow=SMALL, scaling=scaling, descent=Descent(5), progress=False)
     flow = fit(lambda g: (x, c), (x, c), rng=np.random.default_rng(0), **how).flow
     flow.save(tmp_path / "flow.npz")
@@ -165,19 +166,28 @@ def test_a_flow_with_two_views_survives_its_file(tmp_path):
         again.log_prob(x[:50], c[:50, :3])
 
 
-def test_a_flow_that_was_kept_before_there_were_views_is_read():
+def test_a_flow_that_was_kept_before_there_were_views_and_sums_is_read():
     x, c = of_counts(500, 3)
     flow = fit(
         lambda g: (x, c), (x, c), rng=np.random.default_rng(0), descent=Descent(5), progress=False
     ).flow
-    before = flow.arrays()
-    before["about"] = np.array(str(before["about"]).replace('"version": 3', '"version": 2'))
-    del before["scaling.source"]
-    again = ConditionalFlow.from_arrays(before)
-    assert np.array_equal(again.log_prob(x, c), flow.log_prob(x, c))
-    before["about"] = np.array(str(before["about"]).replace('"version": 2', '"version": 1'))
+    sums = {name: value for name, value in flow.weights.items() if name.startswith("additive.")}
+    assert len(sums) == 3 and any(value.any() for value in sums.values())
+    without = replace(flow, weights=flow.weights | {name: 0 * sums[name] for name in sums})
+    kept = without.arrays()
+    of_version = lambda k: np.array(str(kept["about"]).replace('"version": 4', f'"version": {k}'))  # noqa: E731
+    for name in sums:
+        del kept[f"net.{name}"]
     with pytest.raises(ValueError, match="this version can read"):
-        ConditionalFlow.from_arrays(before)
+        ConditionalFlow.from_arrays(kept)  # today's have sums
+    three = kept | dict(about=of_version(3))
+    two = {name: part for name, part in three.items() if name != "scaling.source"}
+    two |= dict(about=of_version(2))
+    for before in (three, two):
+        again = ConditionalFlow.from_arrays(before)
+        assert np.array_equal(again.log_prob(x, c), without.log_prob(x, c))
+    with pytest.raises(ValueError, match="this version can read"):
+        ConditionalFlow.from_arrays(two | dict(about=of_version(1)))
 
 
 def test_a_context_that_never_varies_is_no_obstacle():

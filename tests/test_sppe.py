@@ -11,7 +11,7 @@ from dpsbi import mechanisms
 from dpsbi.analyst import pairs as pairs_room
 from dpsbi.analyst import training as module
 from dpsbi.analyst.estimator import Estimator, amortise
-from dpsbi.analyst.flows import Shape
+from dpsbi.analyst.flows import Fitted, Shape
 from dpsbi.analyst.pairs import Pairs, temper
 from dpsbi.analyst.rounds import NeuralRounds
 from dpsbi.analyst.sple import sple
@@ -129,6 +129,29 @@ def test_a_release_that_no_simulation_resembles_is_said_to_be_far():
         sppe(release, model, rng=np.random.default_rng(1), **(TINY | dict(rounds=1)))
 
 
+def test_rounds_go_back_to_the_prior_where_no_weight_would_be_left(tmp_path):
+    "Thirty parameters, thirty sharp values: near the release, a draw of the prior outweighs all."
+    prior = Prior(**{f"z_{j}": stats.norm(0, 1) for j in range(30)})
+    model = Model(prior, lambda theta, rng: rng.normal(theta, 0.2))
+    release = Release(np.linspace(-1, 1, 30), Query(identity, 1), Gaussian(0.05))
+    training = Training(final_steps=50, members=2, flow=Shape(layers=2, hidden=8))
+    how = dict(simulations=800, training=training, draws=200, progress=False)
+    run = lambda rounds, **where: sppe(  # noqa: E731
+        release, model, rng=np.random.default_rng(1), rounds=rounds, **how, **where
+    )
+    with pytest.warns(UserWarning, match="drew from the prior"):
+        found = run(4)
+    assert found.info["inflate_by_round"][-1] == np.inf
+    last = found.simulations.z[-720:]
+    assert stats.kstest(last.ravel(), "norm").pvalue > 1e-6  # its rate of false alarms
+    expected, sd = release.s_dp / (1 + 0.2**2 + 0.05**2), (1 - 1 / (1 + 0.2**2 + 0.05**2)) ** 0.5
+    assert np.abs(found.mean() - expected).max() < 1.5 * sd
+    with pytest.warns(UserWarning, match="drew from the prior"):
+        run(3, checkpoint=tmp_path / "kept.npz")
+        resumed = run(4, checkpoint=tmp_path / "kept.npz")
+    assert np.array_equal(resumed.theta, found.theta)
+
+
 def test_temper_finds_the_power():
     rng = np.random.default_rng(0)
     log_eta = -0.5 * rng.normal(0, 30, 1000) ** 2
@@ -154,9 +177,12 @@ def test_held_out_pairs_lie_where_training_goes(monkeypatch):
         np.log(0.7 * stats.norm(0, 0.6).pdf(z[:, 0]) + 0.3 * np.exp(log_p)),
         Gaussian(0.5).log_prob(np.zeros(5), s),
     )
-    monkeypatch.setattr(
-        module, "fit", lambda draw, held_out, **_: pairs.update(inside=draw(rng), outside=held_out)
-    )
+
+    def spied(draw, held_out, **_):
+        pairs.update(inside=draw(rng), outside=held_out)
+        return Fitted(None, *np.zeros((3, 1)))
+
+    monkeypatch.setattr(module, "fit", spied)
     module.train(
         Gaussian(0.5),
         np.zeros(5),
@@ -181,7 +207,8 @@ def test_a_network_for_every_release_begins_at_bent_contexts_of_all_simulations(
     s = rng.poisson(np.exp(z), (3000, 4)).astype(float)
     log_p = stats.norm(3, 1).logpdf(z[:, 0])
     monkeypatch.setattr(module, "_begun", lambda *of: starts.append(begun(*of)) or starts[-1])
-    monkeypatch.setattr(module, "fit", lambda *_, **__: None)
+    unfitted = Fitted(None, *np.zeros((3, 1)))
+    monkeypatch.setattr(module, "fit", lambda *_, **__: unfitted)
     scale_by, bends = module.fit_scaling, []
     spy = lambda *first, **how: bends.append("noise" in how) or scale_by(*first, **how)  # noqa: E731
     monkeypatch.setattr(module, "fit_scaling", spy)

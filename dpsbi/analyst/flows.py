@@ -40,6 +40,7 @@ class Fitted:
     steps : array (k,), at which losses were taken
     training, held_out : arrays (k,), the losses, in nats
     restarts : how often it diverged
+    everywhere : whether it was trained for every release, and not near one
     """
 
     flow: ConditionalFlow
@@ -47,6 +48,7 @@ class Fitted:
     training: np.ndarray
     held_out: np.ndarray
     restarts: int = 0
+    everywhere: bool = False
 
     @property
     def best(self) -> float:

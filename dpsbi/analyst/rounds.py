@@ -25,7 +25,7 @@ class Proposal:
     """What a round draws its parameters from, in unconstrained space.
 
     A flow at the release, inflated. Or, where floor is finite, the prior inside the region where
-    the flow's log density exceeds it.
+    the flow's log density exceeds it. Or, inflated without end, the prior.
 
     Parameters
     ----------
@@ -44,8 +44,15 @@ class Proposal:
     floor: float = -math.inf
     log_mass: float = 0.0
 
+    @property
+    def is_prior(self) -> bool:
+        "Whether it is the prior itself."
+        return self.inflate == math.inf
+
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         "n draws (n, free)."
+        if self.is_prior:
+            return self.prior.to_unconstrained(self.prior.sample(n, rng))
         if self.floor == -math.inf:
             return self.flow.sample(n, self.s_dp, rng, self.inflate)
         blocks = [np.empty((0, self.prior.free))]
@@ -57,6 +64,8 @@ class Proposal:
 
     def log_prob(self, z: np.ndarray) -> np.ndarray:
         "Log density (n,) at z (n, free)."
+        if self.is_prior:
+            return log_prior(self.prior, z)
         if self.floor == -math.inf:
             return self.flow.log_prob(z, self.s_dp, self.inflate)
         inside = self.flow.log_prob(z, self.s_dp) > self.floor
@@ -118,6 +127,11 @@ class Begun:
         if safe == self.size:
             return z
         return np.concatenate([z, self.proposals[-1].sample(self.size - safe, rng)])
+
+    @property
+    def stays(self) -> bool:
+        "Whether rounds have gone back to the prior, for good."
+        return bool(self.proposals) and self.proposals[-1].is_prior
 
     def _safe(self, r):
         "How many of round r come from the prior."

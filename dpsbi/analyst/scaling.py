@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import qr
 
 # %% ../../nbs/analyst/39_scaling.ipynb #sc-bounded
 REACH = 5.0  # standard deviations at which features are bounded
@@ -145,6 +146,14 @@ def _regression(a, y, w, spent=0.0):
     covariance = left.T @ left / (1 - spent) + 1e-6 * np.eye(y.shape[1])
     return -centre @ slope, slope, np.linalg.cholesky(covariance)
 
+# %% ../../nbs/analyst/39_scaling.ipynb #sc-turned
+def _turned(white: np.ndarray) -> np.ndarray:
+    "The rotation (k, k) that brings white (k, r) scores nearest to k contexts, in mean square."
+    k = len(white)
+    chosen = np.sort(qr(white, mode="r", pivoting=True)[1][:k])
+    left, _, right = np.linalg.svd(white[:, chosen])
+    return left @ right
+
 # %% ../../nbs/analyst/39_scaling.ipynb #bef5f229
 def _whitening(context, w) -> tuple[np.ndarray, np.ndarray]:
     "Centre (r,) and whitening matrix (r, k) of contexts (n, r), weights w (n,)."
@@ -155,7 +164,9 @@ def _whitening(context, w) -> tuple[np.ndarray, np.ndarray]:
     keep = values > 1e-10 * max(values.max(), 1e-300)
     if not keep.any():  # a constant context: one feature, always zero
         keep[-1], values = True, np.ones_like(values)
-    return centre, vectors[:, keep] / np.sqrt(values[keep]) / unit[:, None]
+    root = np.sqrt(values[keep])
+    turn = _turned(root[:, None] * vectors[:, keep].T)
+    return centre, vectors[:, keep] / root @ turn / unit[:, None]
 
 # %% ../../nbs/analyst/39_scaling.ipynb #2a934bf7
 CURVED = 0.2  # in log determinants of the residuals' covariance: what products must gain

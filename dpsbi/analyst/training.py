@@ -26,6 +26,7 @@ from dpsbi.analyst.flows import (  # noqa: F401
 from dpsbi.analyst.focus import (  # noqa: F401
     ENOUGH,
     FEW,
+    LOST,
     SHARE,
     SHARED,
     SHARP,
@@ -96,7 +97,7 @@ class Training:
     """
 
     steps: int = 100
-    final_steps: int = 800
+    final_steps: int = 2000
     members: int = 3
     folds: int = 10
     batch: int = 256
@@ -124,7 +125,7 @@ class Training:
         )
 
 # %% ../../nbs/analyst/42_training.ipynb #tr-thorough
-THOROUGH = Training(final_steps=2000, flow=Shape(layers=5, hidden=64))
+THOROUGH = Training(flow=Shape(layers=5, hidden=64))
 
 # %% ../../nbs/analyst/42_training.ipynb #b68cf82f
 @dataclass(frozen=True)
@@ -206,17 +207,22 @@ def _pairs(
 @on_one_thread
 def _folds(
     mechanism, s_dp, sims: Simulations, fold: int, how: Learning, rng
-) -> tuple[Pairs, Pairs, Scaling | None]:
-    "Pairs to train on, pairs to judge by, and the regression to start from, if there is one."
+) -> tuple[Pairs, Pairs, Scaling | None, bool]:
+    """Pairs to train on, pairs to judge by, the regression to start from, if there is one.
+
+    And whether they are for every release.
+    """
     # by position, so that each round gives its share
     mine = np.arange(len(sims)) % how.training.folds == fold
     theirs, near, start = sims.take(~mine), None, None
     if how.correction != "atomic":
         near, start = near_release(mechanism, s_dp, theirs, rng)
+    if near is not None and near.worth < LOST:
+        s_dp, near, start = None, None, None
     power = power_of(theirs)  # of the held-out too, so that they lie where training goes
     inside = _pairs(mechanism, s_dp, theirs, how, near, power, rng)
     outside = _pairs(mechanism, s_dp, sims.take(mine), how, near, power, rng)
-    return inside, outside, start
+    return inside, outside, start, s_dp is None
 
 # %% ../../nbs/analyst/42_training.ipynb #tr-begun
 @on_one_thread
@@ -258,7 +264,7 @@ def train(
     """
     sims = sims.take(sims.log_u > -np.inf)  # without those that failed
     training, atomic = how.training, how.correction == "atomic"
-    inside, outside, start = _folds(mechanism, s_dp, sims, fold, how, rng)
+    inside, outside, start, everywhere = _folds(mechanism, s_dp, sims, fold, how, rng)
     first, scaling = _begun(inside, start, rng)
     held_out = outside(rng, 4096)
     ready = [first]
@@ -270,7 +276,7 @@ def train(
         return marked(ready.pop() if ready else inside(g))
 
     loss: dict[str, Any] = dict(loss=atomic_loss(training.atoms)) if atomic else {}
-    return fit(
+    fitted = fit(
         draw,
         marked(held_out),
         rng=rng,
@@ -281,6 +287,7 @@ def train(
         progress=progress,
         **loss,
     )
+    return replace(fitted, everywhere=everywhere)
 
 # %% ../../nbs/analyst/42_training.ipynb #training-ensemble
 def train_ensemble(
