@@ -131,20 +131,36 @@ def _check_within(release: Release, budgets: Budgets | None) -> None:
         )
 
 # %% ../../nbs/analyst/44_sppe.ipynb #sp-back
+def _learnt_at(release, run, sims, budgets) -> tuple[tuple, Contexts | None]:
+    "By which mechanism, and near which release, the final networks learn; and their contexts."
+    if budgets is None:
+        return (release.mechanism, None if run.stays else release.s_dp), None
+    contexts = Contexts.of(budgets, sims.s)  # of every ε of the range, not of this one alone
+    return (ranged(budgets, release.query, contexts), None), contexts
+
+
 BACK_TO_PRIOR = (
     "draws near this release cannot be weighed against the prior, in so many dimensions, so later "
     "rounds drew from the prior: amortise does the same in one"
 )
 
+
+def _say_doubts(found: NeuralPosterior, run: NeuralRounds, mechanism, log_w) -> None:
+    "Warns where proposals were given up, and where no weights confirm the network."
+    if run.stays:
+        warn(BACK_TO_PRIOR)
+    if not hasattr(mechanism, "log_prob"):
+        return
+    doubt = unconfirmed(found, run.prior.from_unconstrained(found.simulations.z), log_w)
+    if doubt:
+        warn(f"nothing confirms this network: {doubt}; refine it, or check it by sbc")
+
 # %% ../../nbs/analyst/44_sppe.ipynb #8ff06790-3
 @on_one_thread
 def _finish(release, run, rng, draws, how: Learning, progress, budgets) -> NeuralPosterior:
     "The final ensemble, and what it says at the release."
-    sims, contexts = usable(run.simulations()), None
-    noise = release.mechanism, None if run.stays else release.s_dp
-    if budgets is not None:  # for releases at every ε of the range, not for this one alone
-        contexts = Contexts.of(budgets, sims.s)
-        noise = ranged(budgets, release.query, contexts), None
+    sims = usable(run.simulations())
+    noise, contexts = _learnt_at(release, run, sims, budgets)
     fits = train_ensemble(*noise, sims, run.prior, rng=rng, how=how, progress=progress)
     log_w = exact_weights(release, sims)
     info = dict(
@@ -162,13 +178,8 @@ def _finish(release, run, rng, draws, how: Learning, progress, budgets) -> Neura
         held_out_loss=[f.best for f in fits],
     )
     estimator = Estimator(run.prior, Ensemble(tuple(f.flow for f in fits)), contexts)
-    if run.stays:
-        warn(BACK_TO_PRIOR)
     found = estimator.posterior(release, draws=draws, rng=rng, info=info, simulations=sims)
-    if hasattr(release.mechanism, "log_prob"):
-        doubt = unconfirmed(found, run.prior.from_unconstrained(sims.z), log_w)
-        if doubt:
-            warn(f"nothing confirms this network: {doubt}; refine it, or check it by sbc")
+    _say_doubts(found, run, release.mechanism, log_w)
     return found
 
 # %% ../../nbs/analyst/44_sppe.ipynb #452c28d6
