@@ -217,7 +217,7 @@ def _folds(
     theirs, near, start = sims.take(~mine), None, None
     if how.correction != "atomic":
         near, start = near_release(mechanism, s_dp, theirs, rng)
-    if near is not None and near.worth < LOST:
+    if near is not None and near.worth < LOST * near.scaling.whiten.shape[1]:
         s_dp, near, start = None, None, None
     power = power_of(theirs)  # of the held-out too, so that they lie where training goes
     inside = _pairs(mechanism, s_dp, theirs, how, near, power, rng)
