@@ -8,6 +8,7 @@ accelerator; anything else is
 computed by the processor's own kernels, so that results can be compared bit for bit.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from dpsbi.analyst.estimator import amortise
 from dpsbi.analyst.flows import Descent, Shape, fit
 from dpsbi.analyst.infer import infer
-from dpsbi.analyst.recorded import Recorded
+from dpsbi.analyst.recorded import Recorded, stream_on
 from dpsbi.analyst.rnpe import rnpe
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.sppe import sppe
@@ -292,3 +293,12 @@ def test_infer_and_an_estimator_refuse_it_too():
     found = amortise(release.query, release.mechanism, model, **how)
     with pytest.raises(ValueError, match="device='cuda' cannot be used here"):
         found.on("cuda")
+
+
+def test_a_thread_keeps_one_stream_on_a_card():
+    "Libraries set memory aside for each stream that they see, and do not give it back."
+    with mock.patch.object(torch.cuda, "Stream", lambda device: object()):
+        mine = [stream_on(name) for name in ("cuda:8", "cuda:8", "cuda:9")]
+        with ThreadPoolExecutor(1) as thread:
+            theirs = thread.submit(stream_on, "cuda:8").result()
+    assert mine[0] is mine[1] and len({*map(id, mine), id(theirs)}) == 3

@@ -11,6 +11,7 @@ import torch
 from scipy import stats
 
 from dpsbi.analyst import curves, curves_as_tensors
+from dpsbi.analyst.additive import KNOTS, Additive
 from dpsbi.analyst.ahead import made_ahead
 from dpsbi.analyst.flows import (
     PRESETS,
@@ -336,3 +337,51 @@ def test_curves_of_tensors_are_the_compiled_ones(k, kind, most):
     y, slope = (each.detach() for each in found)
     again, back_slope = curves_as_tensors.inverse(y, given[1].detach(), bound)
     assert np.abs(again.numpy() - x).max() < most and (slope + back_slope).abs().max() < most
+
+
+def of_many(n, seed):
+    "Ten parameters; each one's mean and width are a function of one context."
+    rng = np.random.default_rng(seed)
+    c = rng.normal(size=(n, 10))
+    return np.abs(c) + np.exp(c / 2) * rng.normal(size=(n, 10)), c
+
+
+def test_sums_shift_and_stretch_and_are_undone():
+    layer, rng = Additive(3, 4).double(), np.random.default_rng(1)
+    for p in layer.parameters():
+        p.data += torch.as_tensor(rng.normal(size=p.shape))
+    x, u = (torch.as_tensor(rng.normal(size=(50, k))) for k in (3, 4))
+    e, log_det = layer(x, u)
+    assert torch.allclose(layer.inverse(e, u), x)
+    jacobian = torch.autograd.functional.jacobian(lambda row: layer(row[None], u[:1])[0][0], x[0])
+    assert torch.isclose(torch.linalg.slogdet(jacobian)[1], log_det[0])
+    last = Additive(1, 1)
+    last.bends.data[-1] = 1.0
+    moved = last.sums(torch.tensor([[-5.0], [KNOTS[-1]], [5.0]]))[0][:, 0]
+    assert not moved[:2].any() and moved[2] > 0  # a piece begins at its own place
+
+
+def test_sums_learn_what_each_context_says_of_its_parameter():
+    "By the splines alone a quarter of a nat more is left."
+    how = dict(flow=SMALL, descent=Descent(300), progress=False)
+    best = lambda: (
+        fit(  # noqa: E731
+            lambda g: of_many(5000, 1), of_many(2000, 2), rng=np.random.default_rng(3), **how
+        ).best
+    )
+    with_sums = best()
+    with mock.patch.object(Additive, "forward", lambda layer, x, u: (x, x.new_zeros(len(x)))):
+        assert with_sums < best() - 0.15
+
+
+def test_features_are_near_contexts_of_their_own():
+    rng = np.random.default_rng(1)
+    x, c = rng.normal(size=(2000, 1)), rng.normal(size=(2000, 6))
+    c[:, 1] += 0.5 * c[:, 0]
+    u = fit_scaling(x, c).features(c)
+    near = np.corrcoef(u.T, c.T)[:6, 6:]
+    assert np.diag(near).min() > 0.95
+    doubled = np.column_stack([c, c[:, 0]])
+    u = fit_scaling(x, doubled).features(doubled)
+    near = np.corrcoef(u.T, doubled.T)[:6, 6:]
+    assert u.shape == (2000, 6) and near.max(axis=1).min() > 0.95

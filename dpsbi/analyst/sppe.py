@@ -43,7 +43,8 @@ def sppe(
 ) -> NeuralPosterior:
     """A neural posterior given a privatised query, by rounds that move to the release (SPPE).
 
-    It costs rounds × simulations calls of the simulator.
+    It costs rounds × simulations calls of the simulator. In dozens of dimensions, where no draw
+    near the release could be weighed, later rounds draw from the prior, with a warning.
 
     Parameters
     ----------
