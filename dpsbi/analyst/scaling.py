@@ -217,11 +217,13 @@ def _scaled(x, context, w, views, curved: bool) -> Scaling:
     "The scaling of pairs whose contexts are seen so: source, origin and bend (m,)."
     source, origin, bend = views
     seen = bent(context[:, source], origin, bend)
-    centre, whiten = _whitening(seen, w, np.arange(len(source)) < context.shape[1])
-    u = bounded((seen - centre) @ whiten)
+    first = np.arange(len(source)) < context.shape[1]
+    centre, whiten = _whitening(seen, w, first)
+    u, used = bounded((seen - centre) @ whiten), first | whiten.any(axis=1)
+    kept = [part[used] for part in (source, origin, bend, centre, whiten)]
     middle, spread = w @ x, np.maximum(np.sqrt(w @ (x - w @ x) ** 2), 1e-12)
     found = _best_regression(u, (x - middle) / spread, w, curved)
-    return Scaling(source, origin, bend, centre, whiten, middle, spread, *found)
+    return Scaling(*kept, middle, spread, *found)
 
 
 def _left(scaling: Scaling, pairs: float) -> float:
