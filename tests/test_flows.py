@@ -122,17 +122,31 @@ def of_counts(pairs: int, values: int):
     )
 
 
-def test_a_start_shows_bent_contexts_twice_where_pairs_are_enough():
-    for pairs, twice in ((3000, True), (500, False)):
-        x, c = of_counts(pairs, 10)
-        scaling = fit_scaling(x, c, noise=np.full(10, 3.0), plain=True)
-        curved = np.flatnonzero(scaling.bend[:10] > 0)
-        assert len(curved) > 5
-        assert scaling.source.tolist() == [*range(10), *(curved if twice else [])]
-        assert (scaling.bend[10:] == 0).all() and scaling.width == 10
-        assert len(scaling.slope) == scaling.whiten.shape[1]  # no products
-        views = bent(c[:, scaling.source], scaling.origin, scaling.bend)
-        assert np.allclose(scaling.white(c), (views - scaling.centre) @ scaling.whiten)
+def test_a_start_shows_bent_contexts_straight_too_in_what_they_share():
+    x, c = of_counts(3000, 10)
+    scaling = fit_scaling(x, c, noise=np.full(10, 3.0), plain=True)
+    curved = np.flatnonzero(scaling.bend[:10] > 0)
+    assert len(curved) > 5 and scaling.source.tolist() == [*range(10), *curved]
+    assert (scaling.bend[10:] == 0).all() and scaling.width == 10
+    assert len(scaling.slope) == scaling.whiten.shape[1] == 12  # no products
+    views = bent(c[:, scaling.source], scaling.origin, scaling.bend)
+    assert np.allclose(scaling.white(c), (views - scaling.centre) @ scaling.whiten)
+    near, shared = scaling.white(c)[:, :10], scaling.white(c)[:, 10:]
+    assert np.allclose(np.cov(near.T), np.eye(10), atol=1e-2)
+    assert np.allclose(np.cov(shared.T), np.eye(2), atol=1e-2)
+    ours = np.column_stack([np.ones(3000), shared])
+    left = x - ours @ np.linalg.lstsq(ours, x, rcond=None)[0]
+    everything = np.column_stack([np.ones(3000), views])
+    least = x - everything @ np.linalg.lstsq(everything, x, rcond=None)[0]
+    assert left.std() < 1.05 * least.std()  # two numbers for twenty
+
+
+def test_contexts_that_share_nothing_have_one_view_each():
+    rng = np.random.default_rng(1)
+    x = rng.normal(2, 1, size=(3000, 6))
+    c = rng.poisson(np.exp(x)) + 2 * rng.normal(size=(3000, 6))
+    scaling = fit_scaling(x, c, noise=np.full(6, 2.0), plain=True)
+    assert (scaling.bend > 0).all() and len(scaling.source) == scaling.whiten.shape[1] == 6
 
 
 def test_bends_are_those_of_the_contexts_that_count():
