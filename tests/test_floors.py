@@ -59,8 +59,8 @@ ROOMS = {
         analyst.guided analyst.pseudo_marginal analyst.scale_mixtures analyst.nearest
         analyst.surrogate_search
         analyst.baselines
-        analyst.curves analyst.curves_as_tensors analyst.layers analyst.additive
-        analyst.gradients analyst.ahead analyst.recorded analyst.scaling
+        analyst.curves analyst.curves_as_tensors analyst.layers
+        analyst.gradients analyst.ahead analyst.recorded analyst.scaling analyst.additive
         analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
         analyst.budgets analyst.contexts analyst.local_check analyst.estimator

@@ -390,12 +390,28 @@ def test_sums_learn_what_each_context_says_of_its_parameter():
 
 def test_features_are_near_contexts_of_their_own():
     rng = np.random.default_rng(1)
-    x, c = rng.normal(size=(2000, 1)), rng.normal(size=(2000, 6))
+    c = rng.normal(size=(2000, 6))
     c[:, 1] += 0.5 * c[:, 0]
-    u = fit_scaling(x, c).features(c)
+    x = np.abs(c)  # which sums of functions of single contexts tell
+    u = start(x, c).features(c)
     near = np.corrcoef(u.T, c.T)[:6, 6:]
     assert np.diag(near).min() > 0.95
     doubled = np.column_stack([c, c[:, 0]])
-    u = fit_scaling(x, doubled).features(doubled)
+    u = start(x, doubled).features(doubled)
     near = np.corrcoef(u.T, doubled.T)[:6, 6:]
     assert u.shape == (2000, 6) and near.max(axis=1).min() > 0.95
+
+
+def test_features_are_components_where_these_say_more():
+    rng = np.random.default_rng(1)
+    axes = stats.ortho_group(6).rvs(random_state=1)
+    score = rng.normal(size=(2000, 6)) * np.sqrt([2.0, 1.6, 1.2, 0.8, 0.3, 0.1])
+    c = score @ axes.T
+    u = start(np.abs(score), c).features(c)
+    near = np.abs(np.corrcoef(u.T, score.T)[:6, 6:])
+    assert u.shape == (2000, 6) and (near.max(axis=1) > 0.9).sum() >= 3
+
+
+def start(x, c):
+    "That of a network for every release."
+    return fit_scaling(x, c, noise=np.full(c.shape[1], 0.1), plain=True)
