@@ -53,7 +53,7 @@ def page():
         rng=np.random.default_rng(1),
         questions=Questions(quantities={"odds": lambda theta: (theta / (1 - theta))[:, 0]}),
         target=0.1,
-        simulations=1000,
+        simulations=2000,
         training=Training(final_steps=200, members=1),
         progress=False,
     )

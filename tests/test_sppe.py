@@ -139,7 +139,7 @@ def test_rounds_go_back_to_the_prior_where_no_weight_would_be_left(tmp_path):
     run = lambda rounds, **where: sppe(  # noqa: E731
         release, model, rng=np.random.default_rng(1), rounds=rounds, **how, **where
     )
-    with pytest.warns(UserWarning, match="drew from the prior"):
+    with pytest.warns(UserWarning, match="later rounds drew from the prior"):
         found = run(4)
     assert found.info["inflate_by_round"][-1] == np.inf
     last = found.simulations.take(slice(-720, None))
@@ -147,7 +147,7 @@ def test_rounds_go_back_to_the_prior_where_no_weight_would_be_left(tmp_path):
     assert np.allclose(np.exp(last.log_u), 4 / 3.1, rtol=0.01)  # 3.1 of 4 rounds drew from it
     expected, sd = release.s_dp / (1 + 0.2**2 + 0.05**2), (1 - 1 / (1 + 0.2**2 + 0.05**2)) ** 0.5
     assert np.abs(found.mean() - expected).max() < 1.5 * sd
-    with pytest.warns(UserWarning, match="drew from the prior"):
+    with pytest.warns(UserWarning, match="later rounds drew from the prior"):
         run(3, checkpoint=tmp_path / "kept.npz")
         resumed = run(4, checkpoint=tmp_path / "kept.npz")
     assert np.array_equal(resumed.theta, found.theta)
