@@ -190,7 +190,10 @@ def test_a_flow_that_was_kept_before_there_were_views_and_sums_is_read():
     assert len(sums) == 3 and any(value.any() for value in sums.values())
     without = replace(flow, weights=flow.weights | {name: 0 * sums[name] for name in sums})
     kept = without.arrays()
-    of_version = lambda k: np.array(str(kept["about"]).replace('"version": 4', f'"version": {k}'))  # noqa: E731
+
+    def of_version(k):
+        return np.array(str(kept["about"]).replace('"version": 4', f'"version": {k}'))
+
     for name in sums:
         del kept[f"net.{name}"]
     with pytest.raises(ValueError, match="this version can read"):
@@ -378,11 +381,11 @@ def test_sums_shift_and_stretch_and_are_undone():
 def test_sums_learn_what_each_context_says_of_its_parameter():
     "By the splines alone a quarter of a nat more is left."
     how = dict(flow=SMALL, descent=Descent(300), progress=False)
-    best = lambda: (
-        fit(  # noqa: E731
-            lambda g: of_many(5000, 1), of_many(2000, 2), rng=np.random.default_rng(3), **how
-        ).best
-    )
+
+    def best():
+        given, unseen = of_many(5000, 1), of_many(2000, 2)
+        return fit(lambda g: given, unseen, rng=np.random.default_rng(3), **how).best
+
     with_sums = best()
     with mock.patch.object(Additive, "forward", lambda layer, x, u: (x, x.new_zeros(len(x)))):
         assert with_sums < best() - 0.15

@@ -91,7 +91,7 @@ def of_one_network(task: Task, simulations: int, rng: np.random.Generator) -> Po
 
 
 def of_thorough(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
-    "The same by deeper networks that train for longer."
+    "The same by deeper and wider networks."
     return of_amortise(task, simulations, rng, THOROUGH)
 
 # %% ../../nbs/bench/02_runs.ipynb #br-ours-4
