@@ -83,7 +83,7 @@ ROOMS = {
         planning.inferred planning.which_engine planning.design planning.fresh planning.sizes
         planning.sliders planning.page""",
     5: """bench.blind bench.tasks bench.peers bench.runs bench.coverage
-        bench.costs bench.gpu""",
+        bench.every_release bench.costs bench.gpu""",
 }  # floors, and in each its rooms in reading order
 FLOOR = {room: floor for floor, rooms in ROOMS.items() for room in rooms.split()}
 ORDER = list(FLOOR)
@@ -121,6 +121,7 @@ HEAVY = {
         "bench.costs",
         "bench.gpu",
         "bench.coverage",
+        "bench.every_release",
         "bench.runs",
         "torch_functions",
     },

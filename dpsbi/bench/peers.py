@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['QUIET', 'DRAWS', 'ROUNDS', 'PAPER', 'TRAINED', 'EVALUATIONS', 'PEERS', 'Line', 'TorchPrior', 'torch_started',
-           'in_rounds', 'sbi_npe_c', 'sbi_npe', 'sbi_trained', 'sbi_published', 'sbi_tsnpe', 'sbi_snle', 'sbi_nle',
-           'sbi_weighted', 'abc_prior', 'in_rows', 'abc_run', 'abc_draws', 'pyabc_exact', 'pyabc_distance', 'augmented',
-           'emcee_counts']
+           'in_rounds', 'sbi_npe_c', 'sbi_npe', 'Trained', 'sbi_trained', 'sbi_published', 'sbi_tsnpe', 'sbi_snle',
+           'sbi_nle', 'sbi_weighted', 'abc_prior', 'in_rows', 'abc_run', 'abc_draws', 'pyabc_exact', 'pyabc_distance',
+           'augmented', 'emcee_counts']
 
 # %% ../../nbs/bench/01_peers.ipynb #bp-import
 from collections.abc import Callable
@@ -120,21 +120,37 @@ def sbi_npe(line: Line, simulations: int) -> np.ndarray:
     return in_rounds(line, simulations, rounds=1)
 
 # %% ../../nbs/bench/01_peers.ipynb #bp-trained
-def sbi_trained(line: Line, simulations: int) -> Callable:
-    "One round for every release: a function of released values that gives draws (n, free)."
-    import torch
+@dataclass(frozen=True)
+class Trained:
+    "sbi's NPE after one round: it answers every release."
+
+    posterior: Any
+
+    def __call__(self, s_dp: np.ndarray) -> np.ndarray:
+        "Draws (n, free) given released values (r,)."
+        import torch
+
+        x = torch.as_tensor(s_dp, dtype=torch.float32)[None]
+        return self.posterior.sample((DRAWS,), x=x, show_progress_bars=False).numpy()
+
+    def log_prob(self, z: np.ndarray, s_dp: np.ndarray) -> np.ndarray:
+        "Log density (n,) at z (n, free), each given its own released values (n, r)."
+        import torch
+
+        z, x = (torch.as_tensor(each, dtype=torch.float32) for each in (z, s_dp))
+        with torch.no_grad():
+            return self.posterior.posterior_estimator.log_prob(z[None], condition=x)[0].numpy()
+
+
+def sbi_trained(line: Line, simulations: int) -> Trained:
+    "One round for every release."
     from sbi.inference import NPE
 
     prior, _, simulate = torch_started(line)
     inference, z = NPE(prior, show_progress_bars=False), prior.sample((simulations,))
     inference.append_simulations(z, simulate(z)).train(**QUIET)
-    posterior = inference.build_posterior()
+    return Trained(inference.build_posterior())
 
-    def ask(s_dp):
-        x = torch.as_tensor(s_dp, dtype=torch.float32)[None]
-        return posterior.sample((DRAWS,), x=x, show_progress_bars=False).numpy()
-
-    return ask
 
 # %% ../../nbs/bench/01_peers.ipynb #bp-published
 PAPER = dict(hidden_features=50, num_transforms=8, num_bins=10, tail_bound=5.0)
