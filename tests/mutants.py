@@ -1585,10 +1585,24 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.training",
-        "return first, fit_scaling(*first, noise=noise, plain=True)",
-        "return first, fit_scaling(*first)",
+        "scaling = fit_scaling(*first, noise=noise, plain=True, simulations=kish(pairs.log_v))",
+        "scaling = fit_scaling(*first)",
         "a network that begins at straight contexts",
         "test_sppe.py",
+    ),
+    Mutant(
+        "analyst.training",
+        "noise=noise, plain=True, simulations=kish(pairs.log_v))",
+        "noise=noise, plain=True)",
+        "a start that counts pairs of few simulations",
+        "test_sppe.py",
+    ),
+    Mutant(
+        "analyst.scaling",
+        "max(w @ w, 1 / simulations)",
+        "w @ w",
+        "numbers paid for by pairs that share a simulation",
+        "test_flows.py",
     ),
     Mutant(
         "analyst.training",
@@ -1662,14 +1676,14 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.scaling",
-        "return min(found, key=lambda each: _left_to_sums(each, x, context, w))",
+        "return min(found, key=lambda scaling: _left_to_sums(scaling, pairs, each))",
         "return found[0]",
         "features of a curve are near its points",
         "test_flows.py",
     ),
     Mutant(
         "analyst.scaling",
-        "return min(found, key=lambda each: _left_to_sums(each, x, context, w))",
+        "return min(found, key=lambda scaling: _left_to_sums(scaling, pairs, each))",
         "return found[1]",
         "features of a table are its components",
         "test_flows.py",

@@ -415,6 +415,16 @@ def test_features_are_components_where_these_say_more():
     assert u.shape == (2000, 6) and (near.max(axis=1) > 0.9).sum() >= 3
 
 
-def start(x, c):
+def test_a_start_counts_simulations_and_not_pairs():
+    rng = np.random.default_rng(1)
+    few, weights = rng.normal(size=(60, 12)), rng.normal(size=(12, 2))
+    x = np.repeat(few @ weights + np.abs(few) @ weights, 50, axis=0)
+    c = np.repeat(np.sinh(2 * few), 50, axis=0) + 0.1 * rng.normal(size=(3000, 12))
+    by_pairs, by_simulations = start(x, c), start(x, c, simulations=60)
+    assert by_simulations.whiten.shape[1] < by_pairs.whiten.shape[1]
+    assert np.array_equal(start(x, c, simulations=3000).whiten, by_pairs.whiten)
+
+
+def start(x, c, **more):
     "That of a network for every release."
-    return fit_scaling(x, c, noise=np.full(c.shape[1], 0.1), plain=True)
+    return fit_scaling(x, c, noise=np.full(c.shape[1], 0.1), plain=True, **more)

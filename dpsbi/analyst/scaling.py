@@ -7,6 +7,7 @@ __all__ = ['REACH', 'ROWS', 'GAIN', 'SHARED_BY', 'CURVED', 'SPARE', 'CLEARLY', '
            'fit_scaling']
 
 # %% ../../nbs/analyst/39_scaling.ipynb #3ea7d101
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,30 +239,32 @@ def _scaled(x, context, w, views, curved=False, near=False) -> Scaling:
     return Scaling(*kept, middle, spread, *found)
 
 
-def _left(slope, factor, w) -> float:
-    "Nats that a regression leaves, for a pair that is not among those it was fitted to."
+def _left(slope, factor, each: float) -> float:
+    "Nats that a regression leaves for a pair it has not seen; a simulation's weight is `each`."
     numbers, d = slope.shape
-    spent = min(numbers * (w @ w), 0.99)
+    spent = min(numbers * each, 0.99)
     return np.log(np.diag(factor)).sum() + 0.5 * d * np.log((1 + spent) / (1 - spent))
 
 
-def _left_to_sums(scaling: Scaling, x, context, w) -> float:
+def _left_to_sums(scaling: Scaling, pairs, each: float) -> float:
     "Nats that a regression on pieces of functions of one feature each leaves."
+    x, context, w = pairs
     u = scaling.features(context)
     pieces = np.hstack([u, *(np.maximum(u - knot, 0) for knot in KNOTS)])
-    return _left(*_regression(pieces, scaling.units(x), w)[1:], w)
+    return _left(*_regression(pieces, scaling.units(x), w)[1:], each)
 
 # %% ../../nbs/analyst/39_scaling.ipynb #sc-views
-def _least(x, context, w, options, near: bool) -> Scaling:
+def _least(pairs, each: float, options, near: bool) -> Scaling:
     "Of starts that see contexts so, the one that leaves least; the first, unless clearly."
-    found = [_scaled(x, context, w, views, near=near) for views in options]
-    left = [_left(each.slope, each.factor, w) for each in found]
+    found = [_scaled(*pairs, views, near=near) for views in options]
+    left = [_left(scaling.slope, scaling.factor, each) for scaling in found]
     left[0] -= CLEARLY
     return found[int(np.argmin(left))]
 
 
-def _start(x, context, w, origin, bend) -> Scaling:
+def _start(pairs, each: float, origin, bend) -> Scaling:
     "Near contexts or by components, straight, bent or both: the start that leaves least."
+    dim = pairs[0].shape[1]
     every, curved = np.arange(len(bend)), bend > 0
     twice = np.concatenate([every, every[curved]])
     other = np.where(np.arange(len(twice)) < len(bend), bend[twice], 0.0)
@@ -269,10 +272,10 @@ def _start(x, context, w, origin, bend) -> Scaling:
     near, components = [straight], [straight]
     if curved.any():
         near, components = [straight, both], [straight, (every, origin, bend)]
-    if curved.any() and SPARE * x.shape[1] * len(twice) * (w @ w) <= 1:
+    if curved.any() and SPARE * dim * len(twice) * each <= 1:
         components.append(both)
-    found = [_least(x, context, w, near, True), _least(x, context, w, components, False)]
-    return min(found, key=lambda each: _left_to_sums(each, x, context, w))
+    found = [_least(pairs, each, near, True), _least(pairs, each, components, False)]
+    return min(found, key=lambda scaling: _left_to_sums(scaling, pairs, each))
 
 # %% ../../nbs/analyst/39_scaling.ipynb #88e9ccf4
 def fit_scaling(
@@ -281,6 +284,7 @@ def fit_scaling(
     weights: np.ndarray | None = None,
     noise: np.ndarray | None = None,
     plain: bool = False,
+    simulations: float = math.inf,
 ) -> Scaling:
     """The Scaling of weighted pairs.
 
@@ -294,6 +298,8 @@ def fit_scaling(
         the regression have squares and products, where that pays
     plain : whether it has neither squares nor products, and contexts are taken as they are, bent,
         or both ways, and features near them or as components, whichever leaves least
+    simulations : how many the pairs were made of, each with noise of its own: pairs of one
+        simulation say little more than one pair
     """
     w = np.full(len(x), 1.0) if weights is None else np.asarray(weights, float)
     w = w / w.sum()
@@ -302,6 +308,6 @@ def fit_scaling(
     else:
         origin, bend = _bends(context, w, noise)
     if plain:
-        return _start(x, context, w, origin, bend)
+        return _start((x, context, w), max(w @ w, 1 / simulations), origin, bend)
     views = np.arange(context.shape[1]), origin, bend
     return _scaled(x, context, w, views, curved=noise is not None)

@@ -233,7 +233,8 @@ def _begun(pairs: Pairs, start: Scaling | None, rng) -> tuple[tuple, Scaling]:
         return first, start or fit_scaling(*first)
     first = replace(pairs, draws=1)(rng, max(len(pairs.z), 8192))
     noise = noise_widths(pairs.mechanism, pairs.s, rng)
-    return first, fit_scaling(*first, noise=noise, plain=True)
+    scaling = fit_scaling(*first, noise=noise, plain=True, simulations=kish(pairs.log_v))
+    return first, scaling
 
 # %% ../../nbs/analyst/42_training.ipynb #305bd6a3
 def train(
