@@ -51,7 +51,7 @@ package: .venv/.installed  # wheel and source archive, from a clone, in fresh en
 
 bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs that are missing
 	cd nbs && ../$(BIN)/jupyter execute --inplace benchmarks.ipynb
-	cd nbs/bench && ../../$(BIN)/jupyter execute --inplace 03_side_by_side.ipynb 04_owners_side.ipynb 05_growth.ipynb 06_profile.ipynb 07_gpu.ipynb
+	cd nbs/bench && ../../$(BIN)/jupyter execute --inplace 03_every_release.ipynb 03_side_by_side.ipynb 04_owners_side.ipynb 05_growth.ipynb 06_profile.ipynb 07_gpu.ipynb
 	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step

@@ -1360,6 +1360,20 @@ MUTANTS += [
         "peers are trained on values without noise",
     ),
     Mutant(
+        "bench.every_release",
+        "for pair in each]) + prior.log_abs_det(z)",
+        "for pair in each])",
+        "an exact score on another scale than the networks'",
+        "test_bench.py",
+    ),
+    Mutant(
+        "bench.every_release",
+        "np.logaddexp.reduce(log_p, axis=1, keepdims=True) + np.log(step)",
+        "np.logaddexp.reduce(log_p, axis=1, keepdims=True)",
+        "an exact score of masses, not densities",
+        "test_bench.py",
+    ),
+    Mutant(
         "bench.runs",
         "(found.mean() - exact.mean(axis=0)) / exact.std(axis=0)",
         "(found.mean() - exact.mean(axis=0)) / found.std()",

@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 
 from dpsbi import Posterior
-from dpsbi.bench import coverage, peers, runs
+from dpsbi.bench import coverage, every_release, peers, runs
 from dpsbi.bench.tasks import RATES, log_likelihood_of_rates, many_rates, one_rate, tasks
 from dpsbi.checks.testing import agrees
 
@@ -178,3 +178,37 @@ def test_releases_do_not_depend_on_the_method():
     assert again["below"] == rows[0]["below"]
     with pytest.raises(ValueError, match="sbi NPE"):
         coverage.coverage(SMALL, "magic", 2000, 7, 3)
+
+
+def test_the_exact_score_is_that_of_a_normalised_density():
+    "On the line, where a rate is exp(z): over z it integrates to one, for one rate and for two."
+    z = np.linspace(-4, 4.5, 3001)[:, None]
+    s_dp = np.repeat([[7.0, 12.0]], len(z), axis=0)
+    for task, width in ((one_rate(2), 2), (many_rates(1), 1)):
+        density = np.exp(every_release.exact_density(task)(z[::10], s_dp[::10, :width]))
+        assert abs(density.sum() * (z[10, 0] - z[0, 0]) - 1) < 1e-3
+
+
+def test_a_score_pairs_each_release_with_its_own_parameters(monkeypatch):
+    task = one_rate(3)
+    known = every_release.exact_density(task)
+    monkeypatch.setattr(every_release, "density_of", lambda *_: known)
+    found = every_release.score(task, "exact", 10, 1, count=40)["log_density"]
+    z, s_dp = every_release.pairs_of(task, 40)
+    by_one = [known(z[i : i + 1], s_dp[i : i + 1])[0] for i in range(40)]
+    np.testing.assert_allclose(found, by_one, atol=6e-4)
+    assert np.mean(found) > np.mean(known(z, np.roll(s_dp, 1, axis=0))) + 0.5
+
+
+def test_the_density_of_a_peer_is_asked_for_each_release():
+    class Network:
+        def log_prob(self, z, condition):
+            assert z.shape == (1, 5, 2) and condition.shape == (5, 3)
+            return z.sum(-1) + condition.sum(-1)
+
+    class Answer:
+        posterior_estimator = Network()
+
+    z, s_dp = np.arange(10.0).reshape(5, 2), np.arange(15.0).reshape(5, 3)
+    found = peers.Trained(Answer()).log_prob(z, s_dp)
+    np.testing.assert_allclose(found, z.sum(axis=1) + s_dp.sum(axis=1))

@@ -57,9 +57,7 @@ def exact_density(task: Task) -> Callable:
 NETWORKS = ("one_network", "amortise", "thorough")
 
 
-def density_of(
-    task: Task, method: str, simulations: int, rng: np.random.Generator
-) -> Callable:
+def density_of(task: Task, method: str, simulations: int, rng: np.random.Generator) -> Callable:
     "A function of z (n, free) and releases (n, r): the log density (n,) that the method learns."
     if method == "exact":
         return exact_density(task)

@@ -151,7 +151,6 @@ def sbi_trained(line: Line, simulations: int) -> Trained:
     inference.append_simulations(z, simulate(z)).train(**QUIET)
     return Trained(inference.build_posterior())
 
-
 # %% ../../nbs/bench/01_peers.ipynb #bp-published
 PAPER = dict(hidden_features=50, num_transforms=8, num_bins=10, tail_bound=5.0)
 TRAINED = dict(training_batch_size=100, learning_rate=5e-4, validation_fraction=0.05)
