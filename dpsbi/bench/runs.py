@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SETTINGS', 'IN_ROUNDS', 'OURS', 'VERSIONS', 'MODULE', 'of_infer', 'in_rounds', 'of_input_smc', 'of_steps',
            'of_amortise', 'of_one_network', 'of_thorough', 'Counted', 'counted', 'judged', 'found_by', 'one_run',
-           'memory', 'versions', 'commit', 'warm_up', 'main', 'study', 'in_process']
+           'memory', 'versions', 'commit', 'warm_up', 'print_row', 'study', 'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import json
@@ -227,13 +227,19 @@ def warm_up(task: Task, method: str) -> None:
     )
 
 
-def main(arguments: Sequence[str]) -> None:
-    "python -m dpsbi.bench.runs FOLDER TASK METHOD SIMULATIONS SEED: the row, as JSON, last."
+def print_row(arguments: Sequence[str], measure: Callable) -> None:
+    """For python -m MODULE FOLDER TASK METHOD SIMULATIONS SEED: prints the row, as JSON, last.
+
+    Parameters
+    ----------
+    arguments : those of a process
+    measure : function of task, method, simulations and seed: the figures of the row
+    """
     folder, name, method, simulations, seed = arguments
     task, budget = tasks(folder)[name](), int(simulations)
     warm_up(task, method)
     row = dict(task=name, method=method, budget=budget, seed=int(seed))
-    row |= one_run(task, method, budget, int(seed))
+    row |= measure(task, method, budget, int(seed))
     row |= dict(date=str(date.today()), versions=versions(), commit=commit())
     print("\n" + json.dumps(row))
 
@@ -292,4 +298,4 @@ def in_process(
 
 # %% ../../nbs/bench/02_runs.ipynb #br-main
 if __name__ == "__main__" and "__file__" in globals():
-    main(sys.argv[1:])
+    print_row(sys.argv[1:], one_run)
