@@ -60,8 +60,8 @@ ROOMS = {
         analyst.surrogate_search
         analyst.baselines
         analyst.curves analyst.curves_as_tensors analyst.layers
-        analyst.gradients analyst.ahead analyst.recorded analyst.scaling analyst.additive
-        analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
+        analyst.gradients analyst.ahead analyst.recorded analyst.scaling analyst.first_sums
+        analyst.additive analyst.conditional_flow analyst.descent analyst.flows analyst.pairs
         analyst.focus analyst.training
         analyst.budgets analyst.contexts analyst.local_check analyst.estimator
         analyst.rounds analyst.sppe analyst.tilt

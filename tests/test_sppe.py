@@ -219,11 +219,11 @@ def test_a_network_for_every_release_begins_at_bent_contexts_of_all_simulations(
         eta = np.zeros(3000) if s_dp is None else noise.log_prob(s_dp, s)
         sims = module.Simulations(z, s, log_p, log_p, eta)
         module.train(noise, s_dp, sims, Prior(a=stats.norm(3, 1)), 0, **about)
-    ((pool, _), for_all), _, (_, wide) = starts
+    ((pool, _), for_all, _), _, (_, wide, none) = starts
     assert (for_all.bend > 0).any() and len(bends) == 2 and not bends[1]
     assert round(bends[0]["simulations"]) == 2700  # of more pairs
     assert len(np.unique(pool)) == 2700  # of nine folds
-    assert (wide.bend == 0).all() and len(wide.source) == 4
+    assert (wide.bend == 0).all() and len(wide.source) == 4 and none is None
     assert len(for_all.slope) == for_all.whiten.shape[1]  # no products
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REACH', 'ROWS', 'GAIN', 'SHARED_BY', 'CURVED', 'SPARE', 'CLEARLY', 'KNOTS', 'bounded', 'Scaling', 'bent', 'products',
-           'fit_scaling']
+           'pieces', 'fit_scaling']
 
 # %% ../../nbs/analyst/39_scaling.ipynb #3ea7d101
 import math
@@ -246,12 +246,16 @@ def _left(slope, factor, each: float) -> float:
     return np.log(np.diag(factor)).sum() + 0.5 * d * np.log((1 + spent) / (1 - spent))
 
 
+def pieces(u: np.ndarray) -> np.ndarray:
+    "Features u (n, k), and what of each lies above each knot: (n, 6 k), knot by knot."
+    return np.hstack([u, *(np.maximum(u - knot, 0) for knot in KNOTS)])
+
+
 def _left_to_sums(scaling: Scaling, pairs, each: float) -> float:
     "Nats that a regression on pieces of functions of one feature each leaves."
     x, context, w = pairs
     u = scaling.features(context)
-    pieces = np.hstack([u, *(np.maximum(u - knot, 0) for knot in KNOTS)])
-    return _left(*_regression(pieces, scaling.units(x), w)[1:], each)
+    return _left(*_regression(pieces(u), scaling.units(x), w)[1:], each)
 
 # %% ../../nbs/analyst/39_scaling.ipynb #sc-views
 def _least(pairs, each: float, options, near: bool) -> Scaling:

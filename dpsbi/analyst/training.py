@@ -39,8 +39,9 @@ from dpsbi.analyst.focus import (  # noqa: F401
 )
 
 # %% ../../nbs/analyst/42_training.ipynb #40c58a0d
+from .first_sums import FirstSums, first_sums
 from .layers import check_device
-from .pairs import PARTNERS, Pairs, Simulations
+from .pairs import INNER, PARTNERS, Pairs, Simulations
 from .proposals import log_prior
 from .scaling import Scaling
 from ..mechanisms import Release
@@ -226,15 +227,19 @@ def _folds(
 
 # %% ../../nbs/analyst/42_training.ipynb #tr-begun
 @on_one_thread
-def _begun(pairs: Pairs, start: Scaling | None, rng) -> tuple[tuple, Scaling]:
-    "The first pairs, and the regression that a network begins at: `start`, if there is one."
+def _begun(pairs: Pairs, start: Scaling | None, rng) -> tuple[tuple, Scaling, FirstSums | None]:
+    """The first pairs; the regression, and the sums, that a network begins at.
+
+    The regression is `start`, if there is one.
+    """
     if start is not None or pairs.partners or pairs.near is not None:
         first = pairs(rng)
-        return first, start or fit_scaling(*first)
-    first = replace(pairs, draws=1)(rng, max(len(pairs.z), 8192))
+        return first, start or fit_scaling(*first), None
+    first = replace(pairs, draws=1)(rng, min(max(len(pairs.z), 8192), INNER))
+    simulations = min(kish(pairs.log_v), INNER)
     noise = noise_widths(pairs.mechanism, pairs.s, rng)
-    scaling = fit_scaling(*first, noise=noise, plain=True, simulations=kish(pairs.log_v))
-    return first, scaling
+    scaling = fit_scaling(*first, noise=noise, plain=True, simulations=simulations)
+    return first, scaling, first_sums(scaling, *first, simulations)
 
 # %% ../../nbs/analyst/42_training.ipynb #305bd6a3
 def train(
@@ -266,7 +271,7 @@ def train(
     sims = sims.take(sims.log_u > -np.inf)  # without those that failed
     training, atomic = how.training, how.correction == "atomic"
     inside, outside, start, everywhere = _folds(mechanism, s_dp, sims, fold, how, rng)
-    first, scaling = _begun(inside, start, rng)
+    first, scaling, sums = _begun(inside, start, rng)
     held_out = outside(rng, 4096)
     ready = [first]
 
@@ -283,6 +288,7 @@ def train(
         rng=rng,
         flow=training.shape,
         scaling=scaling,
+        sums=sums,
         descent=training.descent(steps),
         device=how.device,
         progress=progress,
