@@ -2750,6 +2750,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                   'dpsbi.bench.runs.of_infer': ('bench/runs.html#of_infer', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.of_input_smc': ('bench/runs.html#of_input_smc', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.of_one_network': ('bench/runs.html#of_one_network', 'dpsbi/bench/runs.py'),
+                                  'dpsbi.bench.runs.of_quick': ('bench/runs.html#of_quick', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.of_steps': ('bench/runs.html#of_steps', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.of_thorough': ('bench/runs.html#of_thorough', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.one_run': ('bench/runs.html#one_run', 'dpsbi/bench/runs.py'),

@@ -55,7 +55,7 @@ def exact_density(task: Task) -> Callable:
     return log_prob
 
 # %% ../../nbs/bench/03_every_release.ipynb #be-score
-NETWORKS = ("one_network", "amortise", "thorough")
+NETWORKS = ("quick", "one_network", "amortise", "thorough")
 
 
 def density_of(task: Task, method: str, simulations: int, rng: np.random.Generator) -> Callable:
@@ -80,7 +80,7 @@ def score(
     task : Task
         Its release says only what is published, and how.
     method : str
-        "one_network", "amortise", "thorough", "sbi NPE", or "exact" for rates of counts.
+        "quick", "one_network", "amortise", "thorough", "sbi NPE", or "exact" for rates of counts.
     simulations : int
         To train with.
     seed : int

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SETTINGS', 'IN_ROUNDS', 'OURS', 'VERSIONS', 'MODULE', 'of_infer', 'in_rounds', 'of_input_smc', 'of_steps',
-           'of_amortise', 'of_one_network', 'of_thorough', 'Counted', 'counted', 'judged', 'found_by', 'one_run',
-           'memory', 'versions', 'commit', 'warm_up', 'print_row', 'study', 'in_process']
+           'of_amortise', 'of_one_network', 'of_quick', 'of_thorough', 'Counted', 'counted', 'judged', 'found_by',
+           'one_run', 'memory', 'versions', 'commit', 'warm_up', 'print_row', 'study', 'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import json
@@ -29,7 +29,7 @@ from ..analyst.infer import infer
 from ..analyst.input_smc import input_smc
 from ..analyst.sple import sple
 from ..analyst.sppe import sppe
-from ..analyst.training import THOROUGH, Training
+from ..analyst.training import QUICK, THOROUGH, Training
 from .peers import PEERS, Line
 from .tasks import Task, tasks
 from ..checks.classifier import c2st
@@ -90,6 +90,11 @@ def of_one_network(task: Task, simulations: int, rng: np.random.Generator) -> Po
     return of_amortise(task, simulations, rng, Training(members=1))
 
 
+def of_quick(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
+    "One network of 200 steps."
+    return of_amortise(task, simulations, rng, QUICK)
+
+
 def of_thorough(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
     "The same by deeper and wider networks."
     return of_amortise(task, simulations, rng, THOROUGH)
@@ -104,6 +109,7 @@ OURS = dict(
     sple=in_rounds(sple),
     amortise=of_amortise,
     one_network=of_one_network,
+    quick=of_quick,
     thorough=of_thorough,
 )
 
