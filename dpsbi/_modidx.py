@@ -824,6 +824,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                 'dpsbi/analyst/first_sums.py'),
                                           'dpsbi.analyst.first_sums._orthonormal': ( 'analyst/first_sums.html#_orthonormal',
                                                                                      'dpsbi/analyst/first_sums.py'),
+                                          'dpsbi.analyst.first_sums._several': ( 'analyst/first_sums.html#_several',
+                                                                                 'dpsbi/analyst/first_sums.py'),
                                           'dpsbi.analyst.first_sums._stretch': ( 'analyst/first_sums.html#_stretch',
                                                                                  'dpsbi/analyst/first_sums.py'),
                                           'dpsbi.analyst.first_sums.first_sums': ( 'analyst/first_sums.html#first_sums',

@@ -1739,9 +1739,23 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.first_sums",
-        "return first if enough else None",
+        "return first if left < FORESEEN else None",
         "return first",
         "sums begin where features work together",
+        "test_first_sums.py",
+    ),
+    Mutant(
+        "analyst.first_sums",
+        "if predicted.shape[1] > 1",
+        "if False",
+        "sums begin where parameters are told together",
+        "test_first_sums.py",
+    ),
+    Mutant(
+        "analyst.first_sums",
+        "if simulations < FEWEST",
+        "if False",
+        "sums begin by a few hundred simulations",
         "test_first_sums.py",
     ),
     Mutant(
