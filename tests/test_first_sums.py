@@ -95,19 +95,12 @@ def test_sums_do_not_begin_where_features_work_together():
 
 
 def test_sums_do_not_begin_where_parameters_are_told_together():
-    """Size, steepness and peak of a wave, behind 24 noisy counts.
-
-    With this seed functions of all features are too dim a look for it.
-    """
-    rng = np.random.default_rng(2)
-    size, steepness, peak = x = rng.normal(size=(3, 6000, 1))
-    rate = np.exp(0.4 * steepness) / 2
-    risen = 1 / (1 + np.exp(-rate * (np.arange(24) - 12 - 4 * peak)))
-    wave = 3000 * np.exp(size) * rate * risen * (1 - risen)
-    c = rng.poisson(wave) + rng.laplace(scale=5.0, size=wave.shape)
-    x = np.hstack(list(x))
-    scaling = fit_scaling(x, c, noise=np.full(24, 5.0), plain=True)
-    assert first_sums(scaling, x, c) is None
+    "Size and place of a wave of sixty noisy values: all features are too dim a look for it."
+    rng = np.random.default_rng(10)
+    size, place = rng.normal(size=(2, 4000, 1))
+    wave = 30 * np.exp(0.3 * size - 8 * (np.linspace(-1, 1, 60) - 0.3 * place) ** 2)
+    x, c = np.hstack([size, place]), rng.normal(wave, 3)
+    assert first_sums(scaled(x, c), x, c) is None
 
 
 def test_sums_do_not_begin_by_few_simulations():

@@ -83,7 +83,7 @@ class Ridge:
 
 # %% ../../nbs/analyst/39_first_sums.ipynb #fs-foreseen
 HINGES = 256
-FORESEEN = 0.03  # nats of a residual, from which on sums do not begin
+FORESEEN = 0.01  # nats of a residual, from which on sums do not begin
 FEWEST = 2500  # simulations, at least
 
 
