@@ -255,7 +255,8 @@ def _left_to_sums(scaling: Scaling, pairs, each: float) -> float:
     "Nats that a regression on pieces of functions of one feature each leaves."
     x, context, w = pairs
     u = scaling.features(context)
-    return _left(*_regression(pieces(u), scaling.units(x), w)[1:], each)
+    single = [a.astype(np.float32) for a in (pieces(u), scaling.units(x), w)]
+    return _left(*_regression(*single)[1:], each)
 
 # %% ../../nbs/analyst/39_scaling.ipynb #sc-views
 def _least(pairs, each: float, options, near: bool) -> Scaling:
