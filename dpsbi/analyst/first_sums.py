@@ -101,7 +101,7 @@ def foreseen(u: np.ndarray, left: np.ndarray, shared: float = 1.0) -> np.ndarray
     _, share = Ridge(hinges - hinges.mean(axis=0), shared).fit(left - left.mean(axis=0))
     return -np.log(share) / 2
 
-
+# %% ../../nbs/analyst/39_first_sums.ipynb #fs-several
 def _several(u, predicted, left, shared: float) -> float:
     "The most that functions of all features, or of several predictions (n, d), foresee."
     looks = [foreseen(u, left, shared)]
@@ -173,7 +173,7 @@ def _stretch(design: _Design, r) -> tuple[np.ndarray, np.ndarray]:
         log_sd, constant = log_sd + over, constant + over
     return weights, constant
 
-
+# %% ../../nbs/analyst/39_first_sums.ipynb #fs-begin
 def first_sums(
     scaling: Scaling, x: np.ndarray, context: np.ndarray, simulations: float = math.inf
 ) -> FirstSums | None:

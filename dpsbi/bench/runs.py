@@ -82,7 +82,7 @@ TRAININGS = dict(
     thorough=THOROUGH,
 )
 
-
+# %% ../../nbs/bench/02_runs.ipynb #br-ours-3b
 def amortised(task: Task, simulations: int, rng: np.random.Generator, name: str) -> Estimator:
     "A neural posterior for every release, by one of the trainings."
     query, noise = task.release.query, task.release.mechanism
