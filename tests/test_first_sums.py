@@ -103,10 +103,12 @@ def test_sums_do_not_begin_where_parameters_are_told_together():
     assert first_sums(scaled(x, c), x, c) is None
 
 
-def test_sums_do_not_begin_by_few_simulations():
+def test_sums_do_not_begin_by_few_simulations_nor_by_very_many_features(monkeypatch):
     x, c, _ = made(each_by_one, 6000, 12, np.random.default_rng(11))
     assert first_sums(scaled(x, c), x, c, 2000) is None
     assert first_sums(scaled(x, c), x, c, 3000) is not None
+    monkeypatch.setattr(room, "WIDEST", 11)
+    assert first_sums(scaled(x, c), x, c, 3000) is None
 
 
 def test_a_constant_context_and_a_parameter_that_the_context_tells():
