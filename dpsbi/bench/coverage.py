@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..analyst.estimator import amortise
 from .peers import Line, sbi_trained
-from .runs import OURS, print_row
+from .runs import OURS, TRAININGS, amortised, print_row
 from .tasks import Task
 from ..mechanisms import Release
 from ..posterior import Posterior
@@ -40,10 +39,8 @@ def answers(task: Task, method: str, simulations: int, rng: np.random.Generator)
     if method == "sbi NPE":
         ask = sbi_trained(Line(task, rng), simulations)
         return lambda one: Posterior(ask(one.release.s_dp))
-    if method == "amortise":
-        query, noise = task.release.query, task.release.mechanism
-        about = dict(simulations=simulations, progress=False)
-        fit = amortise(query, noise, task.model, rng=rng, **about)
+    if method in TRAININGS:
+        fit = amortised(task, simulations, rng, method)
         return lambda one: on_line(one, fit.posterior(one.release, draws=5000, rng=rng))
     if method not in OURS:
         raise ValueError(f"method must be sbi NPE or one of {', '.join(OURS)}, not {method!r}")
