@@ -2732,6 +2732,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                    'dpsbi.bench.peers.sbi_nle': ('bench/peers.html#sbi_nle', 'dpsbi/bench/peers.py'),
                                    'dpsbi.bench.peers.sbi_npe': ('bench/peers.html#sbi_npe', 'dpsbi/bench/peers.py'),
                                    'dpsbi.bench.peers.sbi_npe_c': ('bench/peers.html#sbi_npe_c', 'dpsbi/bench/peers.py'),
+                                   'dpsbi.bench.peers.sbi_npe_spline': ('bench/peers.html#sbi_npe_spline', 'dpsbi/bench/peers.py'),
                                    'dpsbi.bench.peers.sbi_published': ('bench/peers.html#sbi_published', 'dpsbi/bench/peers.py'),
                                    'dpsbi.bench.peers.sbi_snle': ('bench/peers.html#sbi_snle', 'dpsbi/bench/peers.py'),
                                    'dpsbi.bench.peers.sbi_trained': ('bench/peers.html#sbi_trained', 'dpsbi/bench/peers.py'),

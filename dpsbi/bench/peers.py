@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['QUIET', 'DRAWS', 'ROUNDS', 'PAPER', 'TRAINED', 'EVALUATIONS', 'PEERS', 'Line', 'TorchPrior', 'torch_started',
-           'in_rounds', 'sbi_npe_c', 'sbi_npe', 'Trained', 'sbi_trained', 'sbi_published', 'sbi_tsnpe', 'sbi_snle',
-           'sbi_nle', 'sbi_weighted', 'abc_prior', 'in_rows', 'abc_run', 'abc_draws', 'pyabc_exact', 'pyabc_distance',
-           'augmented', 'emcee_counts']
+           'in_rounds', 'sbi_npe_c', 'sbi_npe', 'sbi_npe_spline', 'Trained', 'sbi_trained', 'sbi_published',
+           'sbi_tsnpe', 'sbi_snle', 'sbi_nle', 'sbi_weighted', 'abc_prior', 'in_rows', 'abc_run', 'abc_draws',
+           'pyabc_exact', 'pyabc_distance', 'augmented', 'emcee_counts']
 
 # %% ../../nbs/bench/01_peers.ipynb #bp-import
 from collections.abc import Callable
@@ -118,6 +118,11 @@ def sbi_npe_c(line: Line, simulations: int) -> np.ndarray:
 def sbi_npe(line: Line, simulations: int) -> np.ndarray:
     "One round: all simulations from the prior."
     return in_rounds(line, simulations, rounds=1)
+
+
+def sbi_npe_spline(line: Line, simulations: int) -> np.ndarray:
+    "The same by a neural spline flow."
+    return in_rounds(line, simulations, rounds=1, network="nsf")
 
 # %% ../../nbs/bench/01_peers.ipynb #bp-trained
 @dataclass(frozen=True)
@@ -351,6 +356,7 @@ def emcee_counts(line: Line, simulations: int) -> np.ndarray:
 # %% ../../nbs/bench/01_peers.ipynb #bp-all
 PEERS = {
     "sbi NPE": sbi_npe,
+    "sbi NPE spline": sbi_npe_spline,
     "sbi NPE-C": sbi_npe_c,
     "sbi published": sbi_published,
     "sbi TSNPE": sbi_tsnpe,
