@@ -2756,6 +2756,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                   'dpsbi.bench.runs.of_steps': ('bench/runs.html#of_steps', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.one_run': ('bench/runs.html#one_run', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.print_row': ('bench/runs.html#print_row', 'dpsbi/bench/runs.py'),
+                                  'dpsbi.bench.runs.processor': ('bench/runs.html#processor', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.study': ('bench/runs.html#study', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.versions': ('bench/runs.html#versions', 'dpsbi/bench/runs.py'),
                                   'dpsbi.bench.runs.warm_up': ('bench/runs.html#warm_up', 'dpsbi/bench/runs.py')},

@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['SETTINGS', 'IN_ROUNDS', 'TRAININGS', 'OURS', 'VERSIONS', 'MODULE', 'of_infer', 'in_rounds', 'of_input_smc',
            'of_steps', 'amortised', 'asked', 'Counted', 'counted', 'judged', 'found_by', 'one_run', 'memory',
-           'versions', 'commit', 'warm_up', 'print_row', 'study', 'in_process']
+           'versions', 'commit', 'processor', 'warm_up', 'print_row', 'study', 'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import json
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -218,6 +219,16 @@ def commit() -> str | None:
     return said.stdout.strip() or None
 
 
+def processor() -> str:
+    "The name of this machine's processor."
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # no Linux
+        lines = []
+    named = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
 def warm_up(task: Task, method: str) -> None:
     "Imports what the method uses, on one thread, and compiles the simulator."
     import torch
@@ -243,7 +254,8 @@ def print_row(arguments: Sequence[str], measure: Callable) -> None:
     warm_up(task, method)
     row = dict(task=name, method=method, budget=budget, seed=int(seed))
     row |= measure(task, method, budget, int(seed))
-    row |= dict(date=str(date.today()), versions=versions(), commit=commit())
+    row |= dict(date=str(date.today()), processor=processor())
+    row |= dict(versions=versions(), commit=commit())
     print("\n" + json.dumps(row))
 
 # %% ../../nbs/bench/02_runs.ipynb #br-study
