@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from dpsbi.analyst.flows import Shape
 from dpsbi.analyst.likelihood import (
+    Fit,
     Kernel,
     Triangular,
     bounded,
@@ -18,7 +19,7 @@ from dpsbi.analyst.likelihood import (
     polynomial,
     weighed,
 )
-from dpsbi.analyst.regions import Box, Region
+from dpsbi.analyst.regions import Box, LikelihoodRounds, Region, around_chains, beyond, region_of
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.training import Training
 from dpsbi.analyst.whole_numbers import Line, cell
@@ -234,3 +235,39 @@ def test_a_seed_fixes_the_result_on_any_number_of_threads(posterior):
         assert np.array_equal(
             sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY).theta, posterior.theta
         )
+
+
+def test_a_region_ends_where_simulations_end():
+    "A proposal of ten parameters has wide tails, and the likelihood is not asked there."
+    prior = Prior(**{f"z{k}": stats.norm() for k in range(10)})
+    rng, run = np.random.default_rng(1), LikelihoodRounds(prior, 1000, 0.1)
+    run.z.append(run.propose(rng))
+    assert region_of(run, Fit(), rng).inside(run.z[0]).all()
+    run.proposals.append(around_chains(2 * rng.normal(size=(1000, 10)), rng))
+    region = region_of(run, Fit(), rng)
+    z = region.proposal.sample(20_000, rng)
+    kept = z[region.inside(z)]
+    log_q = region.proposal.log_prob(z)
+    share = (log_q >= region.level).mean()
+    assert abs(share - (1 - beyond(Fit().alpha, 10))) < 0.05  # of 4,000 draws: 0.0065 each
+    tails = np.quantile(np.abs(z), 0.999)
+    assert 0.3 < len(kept) / len(z) < share and np.abs(kept).max() < tails
+
+
+def test_a_region_follows_a_release_that_contradicts_the_prior():
+    prior = Prior(a=stats.norm(), b=stats.norm())
+    rng, run = np.random.default_rng(1), LikelihoodRounds(prior, 1000, 0.1)
+    run.z.append(run.propose(rng))
+    far = np.array([6.0, 0.0])
+    run.proposals.append(around_chains(far + 0.2 * rng.normal(size=(1000, 2)), rng))
+    region = region_of(run, Fit(), rng)
+    assert region.inside(far[None])[0] and not region.at_border(far[None])[0]
+    edge = far + [[0.0, 0.5], [0.0, 5.0]]
+    assert region.inside(edge).tolist() == [True, False]
+
+
+def test_the_border_of_a_region():
+    box = Box(-np.ones(2), np.ones(2))
+    region = Region(box, box.level, np.zeros(2), np.ones(2))
+    at = np.array([[0.0, 0.0], [0.99, 0.0], [0.97, -0.5], [3.0, 0.0]])
+    assert region.at_border(at).tolist() == [False, True, False, True]

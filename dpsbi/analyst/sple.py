@@ -58,9 +58,9 @@ def sple(
 ) -> "LikelihoodPosterior":
     """A neural likelihood of a privatised query, by rounds that move to the release (SPLE).
 
-    And its posterior, by MCMC. It costs rounds × simulations calls of the simulator. A density
-    of many values is hard to learn: with twenty, `sppe` has been seen to be much nearer to the
-    exact posterior.
+    And its posterior, by MCMC. It costs rounds × simulations calls of the simulator. The density
+    of many values is slow to learn, and with twenty parameters `sppe` has been seen to be nearer
+    to the exact posterior.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class LikelihoodPosterior(NeuralPosterior):
             for start in best[:: max(1, len(best) // starts)][:starts]
         ]
         top = min(found, key=lambda f: f.fun).x
-        if likelihood.region.proposal.log_prob(top[None])[0] < likelihood.region.level + 0.1:
+        if likelihood.region.at_border(top[None])[0]:
             warnings.warn(
                 "the maximum lies at the border of where the likelihood was learnt: "
                 "the likelihood may go on rising beyond it",
