@@ -77,6 +77,7 @@ TESTS = {
     "mechanisms.cells": "test_sple.py test_matrix.py::test_what_comes_again_has_a_cell",
     "analyst.whole_numbers": "test_sple.py test_matrix.py::test_what_comes_again_has_a_cell",
     "analyst.likelihood": "test_sple.py",
+    "analyst.regions": "test_sple.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
     "query_values": "test_functions.py",
@@ -1055,6 +1056,18 @@ MUTANTS += [
         "math.log(len(parts)) + self.log_cell",
         "math.log(len(parts))",
         "a density instead of a probability",
+    ),
+    Mutant(
+        "analyst.likelihood",
+        "self.centre + 1.02 * (z - self.centre)",
+        "z",
+        "a maximum at the border of what was learnt, and no warning",
+    ),
+    Mutant(
+        "analyst.regions",
+        "law.sf(q / INFLATE**2)",
+        "law.sf(q)",
+        "a likelihood asked in tails where nothing was simulated",
     ),
     Mutant(
         "analyst.whole_numbers",

@@ -237,21 +237,24 @@ def test_a_seed_fixes_the_result_on_any_number_of_threads(posterior):
         )
 
 
-def test_a_region_ends_where_simulations_end():
-    "A proposal of ten parameters has wide tails, and the likelihood is not asked there."
+def test_of_many_parameters_a_region_holds_half_of_its_proposal():
+    "The rest is tail, and the likelihood is not asked there."
     prior = Prior(**{f"z{k}": stats.norm() for k in range(10)})
     rng, run = np.random.default_rng(1), LikelihoodRounds(prior, 1000, 0.1)
     run.z.append(run.propose(rng))
     assert region_of(run, Fit(), rng).inside(run.z[0]).all()
     run.proposals.append(around_chains(2 * rng.normal(size=(1000, 10)), rng))
     region = region_of(run, Fit(), rng)
-    z = region.proposal.sample(20_000, rng)
-    kept = z[region.inside(z)]
-    log_q = region.proposal.log_prob(z)
-    share = (log_q >= region.level).mean()
-    assert abs(share - (1 - beyond(Fit().alpha, 10))) < 0.05  # of 4,000 draws: 0.0065 each
-    tails = np.quantile(np.abs(z), 0.999)
-    assert 0.3 < len(kept) / len(z) < share and np.abs(kept).max() < tails
+    share = region.inside(region.proposal.sample(20_000, rng)).mean()
+    assert abs(share - (1 - beyond(Fit().lost, 10))) < 0.05  # six standard errors
+
+
+@pytest.mark.parametrize("d", [1, 3, 10])
+def test_a_normal_posterior_loses_a_hundredth_of_its_sds_to_the_region(d):
+    normal = np.random.default_rng(d).normal(size=(100_000, d))
+    squares = np.square(normal).sum(axis=1)
+    kept = normal[squares < 1.5**2 * stats.chi2(d).isf(beyond(0.01, d))]
+    assert abs(kept.std() - 0.99) < 0.0075  # over three standard errors where d = 1, and more
 
 
 def test_a_region_follows_a_release_that_contradicts_the_prior():

@@ -36,29 +36,23 @@ from ..weights import kish, log_sum, systematic
 class Region:
     """Where the likelihood has been learnt, in unconstrained space; with its units.
 
-    The set {z: log density of `proposal` at least `level`, and z between `low` and `high`}.
+    The set {z: log density of `proposal` at least `level`}.
 
     Parameters
     ----------
     proposal : any with sample and log_prob
     level : of its log density
     centre, spread : arrays (free,), units of z
-    low, high : arrays (free,), between which simulations are; None: no bounds
     """
 
     proposal: Any
     level: float
     centre: np.ndarray
     spread: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
 
     def inside(self, z: np.ndarray) -> np.ndarray:
         "Whether each of z (n, free) is in it."
-        reached = self.proposal.log_prob(z) >= self.level
-        if self.low is not None:
-            reached &= ((z >= self.low) & (z <= self.high)).all(axis=1)
-        return reached
+        return self.proposal.log_prob(z) >= self.level
 
     def at_border(self, z: np.ndarray) -> np.ndarray:
         "Whether each of z (n, free), a little farther from the centre, would be outside."
@@ -139,14 +133,14 @@ class Fit:
     share : of simulations that keep their weight under the kernel; 1: no kernel
     layer : whether there is a first layer
     weigh : whether exact weights have the last word, where they are worth enough
-    alpha : share of a normal posterior that the region may leave out
+    lost : share of its standard deviations that a normal posterior may lose to the region
     pairs : in each pool
     """
 
     share: float = 0.5
     layer: bool = True
     weigh: bool = True
-    alpha: float = 1e-3
+    lost: float = 0.01
     pairs: int = 8192
 
 
