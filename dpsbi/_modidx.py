@@ -2498,6 +2498,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                         'dpsbi.analyst.training._check_training': ( 'analyst/training.html#_check_training',
                                                                                     'dpsbi/analyst/training.py'),
                                         'dpsbi.analyst.training._folds': ('analyst/training.html#_folds', 'dpsbi/analyst/training.py'),
+                                        'dpsbi.analyst.training._lost': ('analyst/training.html#_lost', 'dpsbi/analyst/training.py'),
                                         'dpsbi.analyst.training._pairs': ('analyst/training.html#_pairs', 'dpsbi/analyst/training.py'),
                                         'dpsbi.analyst.training.atomic_loss': ( 'analyst/training.html#atomic_loss',
                                                                                 'dpsbi/analyst/training.py'),

@@ -1828,6 +1828,13 @@ MUTANTS += [
         "test_sppe.py",
     ),
     Mutant(
+        "analyst.training",
+        "LOST * min(near.scaling.whiten.shape[1], free)",
+        "LOST * near.scaling.whiten.shape[1]",
+        "four parameters behind thirty values are given up",
+        "test_sppe.py",
+    ),
+    Mutant(
         "analyst.sppe",
         "    if fitted.everywhere:",
         "    if False:",

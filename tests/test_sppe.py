@@ -1,6 +1,7 @@
 """SPPE: every mechanism, every support, and the exactness of what it hands on."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -151,6 +152,15 @@ def test_rounds_go_back_to_the_prior_where_no_weight_would_be_left(tmp_path):
         run(3, checkpoint=tmp_path / "kept.npz")
         resumed = run(4, checkpoint=tmp_path / "kept.npz")
     assert np.array_equal(resumed.theta, found.theta)
+
+
+@pytest.mark.parametrize("features, free, needed", [(30, 4, 12), (5, 50, 15), (8, 8, 24)])
+def test_what_is_near_is_counted_by_features_or_parameters_whichever_are_fewer(
+    features, free, needed
+):
+    scaling = SimpleNamespace(whiten=np.zeros((40, features)))
+    at = [SimpleNamespace(worth=needed + more, scaling=scaling) for more in (-0.5, 0.5)]
+    assert [module._lost(near, free) for near in at] == [True, False]
 
 
 def test_temper_finds_the_power():

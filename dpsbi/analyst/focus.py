@@ -23,7 +23,7 @@ SHARP = 0.1  # power γ below which contexts are chosen by `focus`
 SHARED = 8.0  # simulations that share the weight of a context, below which too
 FEW = 100.0  # least effective number of simulations to learn from
 SHARE = 0.1  # of all simulations, when there are many
-LOST = 3.0  # simulations near the release for each feature, at least, once they are weighed
+LOST = 3.0  # weighed simulations near the release for each feature or parameter, at least
 
 # %% ../../nbs/analyst/42_focus.ipynb #6aaed9ea-2
 def power_of(sims: Simulations) -> float:

@@ -206,6 +206,11 @@ def _pairs(
     return replace(pairs, partners=int(np.clip(pairs.sharing(rng) / 4, 1, PARTNERS)))
 
 # %% ../../nbs/analyst/42_training.ipynb #0c374d2d
+def _lost(near: Near, free: int) -> bool:
+    "Whether less is near than tells of its features, or of its parameters where these are fewer."
+    return near.worth < LOST * min(near.scaling.whiten.shape[1], free)
+
+
 @on_one_thread
 def _folds(
     mechanism, s_dp, sims: Simulations, fold: int, how: Learning, rng
@@ -219,7 +224,7 @@ def _folds(
     theirs, near, start = sims.take(~mine), None, None
     if how.correction != "atomic":
         near, start = near_release(mechanism, s_dp, theirs, rng)
-    if near is not None and near.worth < LOST * near.scaling.whiten.shape[1]:
+    if near is not None and _lost(near, sims.z.shape[1]):
         s_dp, near, start = None, None, None
     power = power_of(theirs)  # of the held-out too, so that they lie where training goes
     inside = _pairs(mechanism, s_dp, theirs, how, near, power, rng)
