@@ -237,7 +237,7 @@ def test_a_seed_fixes_the_result_on_any_number_of_threads(posterior):
         )
 
 
-def test_of_many_parameters_a_region_holds_half_of_its_proposal():
+def test_of_many_parameters_a_region_holds_less_of_its_proposal():
     "The rest is tail, and the likelihood is not asked there."
     prior = Prior(**{f"z{k}": stats.norm() for k in range(10)})
     rng, run = np.random.default_rng(1), LikelihoodRounds(prior, 1000, 0.1)
