@@ -64,7 +64,7 @@ class Box:
         "Log density (n,) at z (n, free)."
         return np.where(((z >= self.low) & (z <= self.high)).all(axis=1), self.level, -np.inf)
 
-
+# %% ../../nbs/analyst/45_regions.ipynb #rg-left
 MOST = 0.5  # of a proposal is left out, so that walkers find where to begin
 
 
