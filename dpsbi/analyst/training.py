@@ -205,12 +205,12 @@ def _pairs(
     pairs = around(mechanism, s_dp, sims, power, at=at, **nested)
     return replace(pairs, partners=int(np.clip(pairs.sharing(rng) / 4, 1, PARTNERS)))
 
-# %% ../../nbs/analyst/42_training.ipynb #0c374d2d
+# %% ../../nbs/analyst/42_training.ipynb #tr-lost
 def _lost(near: Near, free: int) -> bool:
     "Whether less is near than tells of its features, or of its parameters where these are fewer."
     return near.worth < LOST * min(near.scaling.whiten.shape[1], free)
 
-
+# %% ../../nbs/analyst/42_training.ipynb #0c374d2d
 @on_one_thread
 def _folds(
     mechanism, s_dp, sims: Simulations, fold: int, how: Learning, rng
