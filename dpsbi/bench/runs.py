@@ -10,7 +10,6 @@ __all__ = ['SETTINGS', 'IN_ROUNDS', 'TRAININGS', 'OURS', 'VERSIONS', 'MODULE', '
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -38,6 +37,7 @@ from ..model import Model
 from ..posterior import Posterior
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import-1
+import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -218,7 +218,7 @@ def commit() -> str | None:
         return None
     return said.stdout.strip() or None
 
-
+# %% ../../nbs/bench/02_runs.ipynb #br-processor
 def processor() -> str:
     "The name of this machine's processor."
     try:
@@ -240,7 +240,7 @@ def warm_up(task: Task, method: str) -> None:
         task.model.prior.sample(10, np.random.default_rng(0)), np.random.default_rng(0)
     )
 
-
+# %% ../../nbs/bench/02_runs.ipynb #br-row
 def print_row(arguments: Sequence[str], measure: Callable) -> None:
     """For python -m MODULE FOLDER TASK METHOD SIMULATIONS SEED: prints the row, as JSON, last.
 
