@@ -24,7 +24,7 @@ from dpsbi.analyst.flows import (
     fit_scaling,
 )
 from dpsbi.analyst.gradients import through
-from dpsbi.analyst.layers import spline_layers
+from dpsbi.analyst.layers import inverse, spline_layers
 
 SMALL = Shape(layers=2, hidden=8, blocks=1, bins=4)
 
@@ -354,6 +354,25 @@ def test_curves_of_tensors_are_the_compiled_ones(k, kind, most):
     y, slope = (each.detach() for each in found)
     again, back_slope = curves_as_tensors.inverse(y, given[1].detach(), bound)
     assert np.abs(again.numpy() - x).max() < most and (slope + back_slope).abs().max() < most
+    compiled = curves.inverse(y.numpy(), raw, bound)
+    for ours, theirs in zip(compiled, (again, back_slope), strict=True):
+        assert ours.dtype == kind and np.abs(ours - theirs.numpy()).max() < most
+
+
+def test_layers_without_gradients_are_those_with_them():
+    "The compiled curves against nflows' own, there and back, within the bounds and beyond."
+    for dim in (1, 3):
+        layers, rng = spline_layers(dim, 2, PRESETS["fast"], dim).double(), np.random.default_rng(1)
+        for p in layers.parameters():
+            p.data += 0.1 * torch.as_tensor(rng.normal(size=p.shape))
+        x, u = (torch.as_tensor(3 * rng.normal(size=(200, k))) for k in (dim, 2))
+        assert (x.abs() > 5).any()
+        with torch.no_grad():
+            compiled = layers(x, u)
+        e, log_det = (each.detach() for each in layers(x, u))
+        for ours, theirs in zip(compiled, (e, log_det), strict=True):
+            assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
+        assert torch.allclose(inverse(layers, e, u), x, rtol=0, atol=1e-7)
 
 
 def of_many(n, seed):

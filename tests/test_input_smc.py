@@ -450,6 +450,16 @@ def test_coordinates_give_back_the_prior():  # false alarms: 1e-6 each
     follows(theta[:, -1], stats.beta(0.5, 0.5).cdf)
 
 
+def test_far_out_coordinates_stay_inside_the_support():
+    "Where a quantile function rounds to the border, logarithms of a parameter would be infinite."
+    far = np.array([[-40.0], [-9.0], [9.0], [40.0]])
+    for law in (stats.halfnorm(0, 0.6), stats.uniform(2, 3), stats.beta(2, 3), stats.gamma(0.1)):
+        prior = Prior(one=law)
+        theta = NormalCoordinates(prior).theta(far)
+        assert np.isfinite(prior.to_unconstrained(theta)).all()
+        assert (np.diff(theta[:, 0]) >= 0).all()
+
+
 def test_a_line_from_fewer_points_than_inputs():
     rng = np.random.default_rng(2)
     x = rng.standard_normal((60, 200))

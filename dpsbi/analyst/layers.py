@@ -23,7 +23,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 # %% ../../nbs/analyst/39_layers.ipynb #layers-curves
-from . import curves_as_tensors  # after torch, for the same reason
+from . import curves, curves_as_tensors  # after torch, for the same reason
 
 # %% ../../nbs/analyst/39_layers.ipynb #layers-place
 def on_processor(x: torch.Tensor) -> bool:
@@ -83,6 +83,8 @@ class Spline(PiecewiseRationalQuadraticCouplingTransform):
         if not on_processor(inputs):
             curve = curves_as_tensors.inverse if inverse else curves_as_tensors.forth
             return curve(inputs, transform_params, self.tail_bound, shrink)
+        if not torch.is_grad_enabled():
+            return _compiled(inputs, transform_params, self.tail_bound, shrink, inverse)
         # nflows would stop at a wrong index instead
         if not (torch.isfinite(transform_params).all() and torch.isfinite(inputs).all()):
             return inputs * torch.nan, inputs * torch.nan
@@ -93,6 +95,15 @@ class Spline(PiecewiseRationalQuadraticCouplingTransform):
         slopes = torch.nn.functional.pad(slopes, (1, 1)) + one
         knots = widths * shrink, heights * shrink, slopes
         return _with_tails(inputs, knots, self.tail_bound, inverse)
+
+
+def _compiled(inputs, raw, bound, shrink, inverse):
+    "The spline and the log of its slope by compiled loops, which keep nothing for a gradient."
+    numbers, sizes = raw.detach().numpy().copy(), 2 * (raw.shape[-1] + 1) // 3
+    numbers[..., :sizes] *= shrink
+    curve = curves.inverse if inverse else curves.forth
+    y, log_slope, *_ = curve(np.ascontiguousarray(inputs.detach().numpy()), numbers, bound)
+    return torch.from_numpy(y), torch.from_numpy(log_slope)
 
 
 def _with_tails(inputs, knots, bound, inverse):
@@ -134,20 +145,7 @@ def spline_layers(dim: int, context: int, shape: Shape, seed: int) -> CompositeT
     return layers
 
 # %% ../../nbs/analyst/39_layers.ipynb #91a2f998
-def inverse(splines: CompositeTransform, e, u, tries: int = 5):
-    """x (n, d) of noise e (n, d), given features u (n, k), as tensors.
-
-    FloatingPointError where a spline cannot be inverted.
-    """
-    try:
+def inverse(splines: CompositeTransform, e, u):
+    "x (n, d) of noise e (n, d), given features u (n, k), as tensors without gradients."
+    with torch.no_grad():
         return splines.inverse(e, u)[0]
-    except AssertionError:
-        if len(e) > 1:
-            halves = zip(e.tensor_split(2), u.tensor_split(2))
-            return torch.cat([inverse(splines, *half) for half in halves])
-        if tries == 0:
-            raise FloatingPointError(
-                "a spline of this flow cannot be inverted: "
-                "its weights are not finite, or were not trained"
-            )
-        return inverse(splines, e * (1 + 1e-9) + 1e-9, u, tries - 1)

@@ -15,6 +15,7 @@ from scipy import special, stats
 from .proposals import log_prior
 from ..inverses import two_sided
 from ..prior import Prior
+from ..transforms import inside
 
 # %% ../../nbs/analyst/36_normal_coordinates.ipynb #2ad9d27e
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class _Quantile:
 
     def theta(self, v):
         with np.errstate(all="ignore"):
-            return two_sided(v, self.frozen.ppf, self.frozen.isf)
+            theta = two_sided(v, self.frozen.ppf, self.frozen.isf)
+        return inside(theta, *self.frozen.support())
 
     def v(self, theta):
         low, high = self.frozen.cdf(theta), self.frozen.sf(theta)

@@ -8,6 +8,7 @@ __all__ = ['BOUND', 'bounded', 'monomials', 'polynomial', 'Kernel', 'fit_kernel'
 # %% ../../nbs/analyst/44_tilt.ipynb #0a438233
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -24,11 +25,16 @@ def bounded(y: np.ndarray) -> np.ndarray:
     return BOUND * np.tanh(y / BOUND)
 
 
+@lru_cache(maxsize=1000)
+def _factors(d: int, degree: int) -> np.ndarray:
+    "Of each monomial of d variables the factors, (degree, …)."
+    which = list(combinations_with_replacement(range(d), degree))
+    return np.array(which, int).reshape(-1, degree).T
+
+
 def monomials(y: np.ndarray, degree: int) -> np.ndarray:
     "All monomials of y (n, d) of exactly this degree, (n, …)."
-    which = combinations_with_replacement(range(y.shape[1]), degree)
-    columns = [math.prod(y[:, k] for k in factors) for factors in which]
-    return np.stack(columns, axis=1) if columns else np.empty((len(y), 0))
+    return math.prod(y[:, factor] for factor in _factors(y.shape[1], degree))
 
 
 def polynomial(y: np.ndarray, degree: int) -> np.ndarray:

@@ -14,10 +14,12 @@ import numpy as np
 from .tilt import bounded, monomials, polynomial
 
 # %% ../../nbs/analyst/44_triangular.ipynb #e5ca0f97
-def _bases(u: np.ndarray, t: np.ndarray, j: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
-    "What coordinate j's mean and its variance are regressed on."
+def _bases(
+    u: np.ndarray, powers: np.ndarray, t: np.ndarray, j: int, degree: int
+) -> tuple[np.ndarray, np.ndarray]:
+    "What coordinate j's mean and its variance are regressed on; `powers` are those of u."
     before = t[:, :j]
-    parts = [polynomial(u, 2), before]
+    parts = [powers, before]
     if degree == 2:
         parts.append(monomials(before, 2))
     variance = np.concatenate(parts, axis=1)
@@ -52,8 +54,9 @@ class TriangularMap:
         "Residuals y (n, r) and the log Jacobian (n,), at x (n, r), u (n, d)."
         y = (x - self.centre) / self.spread
         t, log_det, out = bounded(y), np.full(len(x), -np.log(self.spread).sum()), np.empty_like(y)
+        powers = polynomial(u, 2)
         for j, (b, g) in enumerate(zip(self.mean, self.log_variance)):
-            mean, variance = _bases(u, t, j, self.degree)
+            mean, variance = _bases(u, powers, t, j, self.degree)
             half = _log_sd(variance, g)
             out[:, j] = (y[:, j] - mean @ b) * np.exp(-half)
             log_det = log_det - half
@@ -91,7 +94,8 @@ class Triangular(TriangularMap):
         degree = _degree(u.shape[1], x.shape[1], (simulations or len(x)) / 4)
         y = (x - centre) / spread
         t = bounded(y)
-        bases = (_bases(u, t, j, degree) for j in range(x.shape[1]))
+        powers = polynomial(u, 2)
+        bases = (_bases(u, powers, t, j, degree) for j in range(x.shape[1]))
         pairs = [_coordinate(*basis, column, ridge) for basis, column in zip(bases, y.T)]
         means, variances = zip(*pairs)
         return cls(centre, spread, means, variances, degree)

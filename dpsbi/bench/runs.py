@@ -8,6 +8,7 @@ __all__ = ['SETTINGS', 'IN_ROUNDS', 'TRAININGS', 'OURS', 'VERSIONS', 'MODULE', '
            'versions', 'commit', 'processor', 'warm_up', 'print_row', 'study', 'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
+import gc
 import json
 import os
 import resource
@@ -239,6 +240,8 @@ def warm_up(task: Task, method: str) -> None:
     task.model.simulate(
         task.model.prior.sample(10, np.random.default_rng(0)), np.random.default_rng(0)
     )
+    gc.collect()
+    gc.freeze()  # or one collection, over all that was imported, would take a tenth of a second
 
 # %% ../../nbs/bench/02_runs.ipynb #br-row
 def print_row(arguments: Sequence[str], measure: Callable) -> None:
