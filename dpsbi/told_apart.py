@@ -59,7 +59,7 @@ def _names(function: FunctionType, *steps: str) -> set[str]:
             found |= {each.argval for each in read if each.opcode in wanted}
     return found
 
-
+# %% ../nbs/08_told_apart.ipynb #ta-around-p3
 def _changes(function: FunctionType) -> bool:
     "Whether an item of a list or a dictionary may be set."
     named = [{*code.co_names, *code.co_consts} for code in _within(function.__code__)]

@@ -96,7 +96,7 @@ class Spline(PiecewiseRationalQuadraticCouplingTransform):
         knots = widths * shrink, heights * shrink, slopes
         return _with_tails(inputs, knots, self.tail_bound, inverse)
 
-
+# %% ../../nbs/analyst/39_layers.ipynb #24d3acea-p3
 def _compiled(inputs, raw, bound, shrink, inverse):
     "The spline and the log of its slope by compiled loops, which keep nothing for a gradient."
     numbers, sizes = raw.detach().numpy().copy(), 2 * (raw.shape[-1] + 1) // 3
