@@ -52,12 +52,12 @@ def of_infer(task: Task, simulations: int, rng: np.random.Generator) -> Posterio
     return infer(task.release, task.model, rng=rng, max_simulations=simulations, **SETTINGS)
 
 
-def in_rounds(method: Callable) -> Callable:
-    "A method in ten rounds, which share the budget."
+def in_rounds(method: Callable, rounds: int = IN_ROUNDS) -> Callable:
+    "A method in rounds, which share the budget."
 
     def run(task: Task, simulations: int, rng: np.random.Generator) -> Posterior:
-        each = simulations // IN_ROUNDS
-        return method(task.release, task.model, rng=rng, simulations=each, **SETTINGS)
+        budget = dict(rounds=rounds, simulations=simulations // rounds)
+        return method(task.release, task.model, rng=rng, **budget, **SETTINGS)
 
     return run
 
@@ -109,6 +109,7 @@ OURS = dict(
     input_smc=of_input_smc,
     sppe=in_rounds(sppe),
     sple=in_rounds(sple),
+    sple_once=in_rounds(sple, rounds=1),  # as sbi's NLE, where SNLE has rounds
     **{name: asked(name) for name in TRAININGS},
 )
 
