@@ -66,6 +66,8 @@ TESTS = {
     "analyst.ghosts": "test_unknown_n.py",
     "analyst.leaps": "test_unknown_n.py",
     "analyst.curves": "test_flows.py",
+    "analyst.layers": "test_flows.py",
+    "analyst.normal_coordinates": "test_input_smc.py",
     "analyst.gradients": "test_flows.py",
     "analyst.mcem": "test_mcem.py",
     "analyst.rnpe": "test_rnpe.py",
@@ -117,6 +119,37 @@ def tests_of(module: str) -> str:
 
 
 MUTANTS = [
+    Mutant(
+        "analyst.curves",
+        "            x[i, j] = 2 * bound * (left + xi * w[b]) - bound",
+        "            x[i, j] = 2 * bound * (low + xi * w[b]) - bound",
+        "draws of a network are not those of its density",
+    ),
+    Mutant(
+        "analyst.layers",
+        "    numbers[..., :sizes] *= shrink",
+        "    pass",
+        "a network draws by other curves than it was trained with",
+    ),
+    Mutant(
+        "analyst.normal_coordinates",
+        "        return inside(theta, *self.frozen.support())",
+        "        return theta",
+        "a draw far out lies on the border, and its logarithm is infinite",
+        "test_input_smc.py::test_far_out_coordinates_stay_inside_the_support",
+    ),
+    Mutant(
+        "told_apart",
+        "    return _lasting(found, _names(function, *SETS), _changes(function))",
+        "    return _lasting(found, _names(function, *SETS), False)",
+        "a simulator that keeps a log cannot be resumed",
+    ),
+    Mutant(
+        "told_apart",
+        "            found |= {each.argval for each in read if each.opcode in wanted}",
+        "            found |= set()",
+        "a simulator that counts its calls cannot be resumed",
+    ),
     Mutant(
         "analyst.marginal",
         "    return not np.allclose(again, columns, rtol=1e-9, atol=1e-12)",

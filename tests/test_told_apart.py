@@ -102,6 +102,57 @@ def test_what_was_not_edited_is_the_same(what):
     assert told_apart(before) == first
 
 
+def counting(scale):
+    "By a number of the function around it."
+    made = 0
+
+    def simulate(theta, rng):
+        nonlocal made
+        made += len(theta)
+        return scale * theta
+
+    return simulate
+
+
+def logging(scale):
+    "In a list."
+    seen = []
+    return lambda theta, rng: seen.append(len(theta)) or scale * theta
+
+
+def storing(scale):
+    "In a dictionary, from a function within."
+    known = {}
+
+    def simulate(theta, rng):
+        def store():
+            known[len(theta)] = scale
+
+        store()
+        return scale * theta
+
+    return simulate
+
+
+def told(scale):
+    "In a name of the module."
+
+    def simulate(theta, rng):
+        global LAST
+        LAST = len(theta)
+        return scale * theta + 0 * LAST
+
+    return simulate
+
+
+@pytest.mark.parametrize("make", [counting, logging, storing, told])
+def test_what_a_function_keeps_itself_does_not_count(make):
+    simulate = make(2.0)
+    first = told_apart(simulate)
+    simulate(np.zeros((3, 1)), None)
+    assert told_apart(simulate) == first != told_apart(make(3.0))
+
+
 def test_made_twice_it_is_the_same():
     assert told_apart(made()) == told_apart(made())
     assert told_apart(recursive) == told_apart(recursive)
