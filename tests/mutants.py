@@ -120,6 +120,20 @@ def tests_of(module: str) -> str:
 
 MUTANTS = [
     Mutant(
+        "analyst.scaling",
+        "    some = slice(None, None, math.ceil(len(u) * rows / NUMBERS))  # of the pairs",
+        "    some = slice(None)",
+        "twenty thousand simulations of a hundred counts fill memory with products",
+        "test_flows.py::test_an_array_of_products_is_bounded",
+    ),
+    Mutant(
+        "analyst.scaling",
+        "        found = self.intercept + u @ self.slope[:k]\n        if len(self.slope) > k:",
+        "        found = self.intercept + u @ self.slope[:k]\n        if False:",
+        "products that the regression has are forgotten",
+        "test_flows.py::test_products_of_features_need_no_array_of_them",
+    ),
+    Mutant(
         "analyst.curves",
         "            x[i, j] = 2 * bound * (left + xi * w[b]) - bound",
         "            x[i, j] = 2 * bound * (low + xi * w[b]) - bound",
@@ -1841,8 +1855,8 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.additive",
-        "torch.relu(u - knot)",
-        "torch.relu(u)",
+        "(u - knot).relu_()",
+        "u.relu()",
         "all pieces bend at the same place",
         "test_flows.py",
     ),

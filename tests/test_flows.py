@@ -25,6 +25,7 @@ from dpsbi.analyst.flows import (
 )
 from dpsbi.analyst.gradients import through
 from dpsbi.analyst.layers import inverse, spline_layers
+from dpsbi.analyst.scaling import products
 
 SMALL = Shape(layers=2, hidden=8, blocks=1, bins=4)
 
@@ -373,6 +374,43 @@ def test_layers_without_gradients_are_those_with_them():
         for ours, theirs in zip(compiled, (e, log_det), strict=True):
             assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
         assert torch.allclose(inverse(layers, e, u), x, rtol=0, atol=1e-7)
+
+
+def of_products(n, k, seed=1):
+    "Parameters (n, 2) that are products of contexts (n, k), and the contexts."
+    rng = np.random.default_rng(seed)
+    c = rng.normal(size=(n, k))
+    x = np.stack([c[:, 0] * c[:, 1], c[:, 1] ** 2], axis=1)
+    return x + 0.1 * rng.normal(size=x.shape), c
+
+
+def test_products_of_features_need_no_array_of_them():
+    x, c = of_products(3000, 4)
+    scaling = fit_scaling(x, c, noise=np.full(4, 0.1))
+    assert scaling.slope.shape == (14, 2)
+    u = scaling.features(c)
+    lifted = np.concatenate([u, products(u)], axis=1)
+    np.testing.assert_allclose(scaling.expected(u), scaling.intercept + lifted @ scaling.slope)
+
+
+@pytest.mark.parametrize("k, kept", [(4, 14), (30, 30)])
+def test_an_array_of_products_is_bounded(k, kept):
+    "By some of the pairs where these are enough, and else by no products."
+    x, c = of_products(8000, k)
+    made = []
+
+    def counted(u):
+        made.append(products(u))
+        return made[-1]
+
+    with mock.patch.multiple("dpsbi.analyst.scaling", NUMBERS=30_000, products=counted):
+        scaling = fit_scaling(x, c, noise=np.full(k, 0.1))
+    assert len(scaling.slope) == kept
+    assert all(each.size <= 30_000 for each in made) and len(made) == (kept > k)
+    every = fit_scaling(x, c, noise=np.full(k, 0.1))
+    if kept > k:
+        left = np.abs(scaling.expected(scaling.features(c)) - every.expected(every.features(c)))
+        assert left.max() < 0.2
 
 
 def of_many(n, seed):

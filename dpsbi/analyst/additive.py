@@ -48,7 +48,7 @@ class Sums(torch.nn.Module):
         "b and a, each (n, d), at features u (n, k)."
         found = u @ self.straight
         for knot, weights in zip(KNOTS, self.bends):
-            found = found + torch.relu(u - knot) @ weights
+            found = found + (u - knot).relu_() @ weights  # in place: many rows fill memory
         shift, stretch = (self.constant + PACE * found).chunk(2, dim=-1)
         return shift, MOST * torch.tanh(stretch / MOST)
 

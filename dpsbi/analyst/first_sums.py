@@ -139,7 +139,7 @@ class _Design:
     "The pieces of features u (n, k), and regressions on them."
 
     def __init__(self, u, shared: float):
-        self.p, self.shared = pieces(u), shared
+        self.p, self.shared = pieces(u.astype(np.float32)), shared
         self.centre = self.p.mean(axis=0)
         self.p -= self.centre
         self.groups, self.ridge = _orthonormal(self.p, u.shape[1]), Ridge(self.p, shared)
@@ -148,13 +148,13 @@ class _Design:
         "Weights (6 k, d) and constants (d,) of the sums for y (n, d) with this noise (d,)."
         middle = y.mean(axis=0)
         few = _few(self.groups, y - middle, noise, self.shared).reshape(-1, y.shape[1])
-        many, _ = self.ridge.fit(y - middle - self.p @ few)
+        many, _ = self.ridge.fit(y - middle - self.p @ few.astype(np.float32))
         return few + many, middle - self.centre @ (few + many)
 
     def values(self, fitted) -> np.ndarray:
         "The sums (n, d)."
         weights, constant = fitted
-        return (self.p + self.centre) @ weights + constant
+        return self.p @ weights.astype(np.float32) + (self.centre @ weights + constant)
 
 # %% ../../nbs/analyst/39_first_sums.ipynb #fs-stretch
 def _log_sd(variance):
