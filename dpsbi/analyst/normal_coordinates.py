@@ -41,7 +41,7 @@ class _Quantile:
     def sample(self, n, rng):
         return rng.standard_normal((n, 1))
 
-
+# %% ../../nbs/analyst/36_normal_coordinates.ipynb #nc-normal
 class _Normal:
     "A multivariate normal law."
 

@@ -248,7 +248,7 @@ def _scaled(x, context, w, views, curved=False, near=False) -> Scaling:
     found = _best_regression(u, (x - middle) / spread, w, curved)
     return Scaling(*kept, middle, spread, *found)
 
-
+# %% ../../nbs/analyst/39_scaling.ipynb #sc-left
 def _left(slope, factor, each: float) -> float:
     "Nats that a regression leaves for a pair it has not seen; a simulation's weight is `each`."
     numbers, d = slope.shape
