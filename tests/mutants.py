@@ -80,6 +80,7 @@ TESTS = {
     "analyst.whole_numbers": "test_sple.py test_matrix.py::test_what_comes_again_has_a_cell",
     "analyst.likelihood": "test_sple.py",
     "analyst.regions": "test_sple.py",
+    "analyst.walkers": "test_sple.py",
     "functions": "test_functions.py",
     "model": "test_functions.py",
     "query_values": "test_functions.py",
@@ -119,6 +120,20 @@ def tests_of(module: str) -> str:
 
 
 MUTANTS = [
+    Mutant(
+        "analyst.walkers",
+        "        return new, proposal.log_prob(z) - proposal.log_prob(new)",
+        "        return new, 0 * proposal.log_prob(new)",
+        "walkers follow their proposal, and not only the posterior",
+        "test_sple.py::test_walkers_draw_from_what_is_bent_and_have_mixed",
+    ),
+    Mutant(
+        "analyst.walkers",
+        "AFRESH = 0.7",
+        "AFRESH = 0.0",
+        "walkers that mix slowly, and are called not to be trusted",
+        "test_sple.py::test_walkers_draw_from_what_is_bent_and_have_mixed",
+    ),
     Mutant(
         "analyst.scaling",
         "    some = slice(None, None, math.ceil(len(u) * rows / NUMBERS))  # of the pairs",

@@ -1,6 +1,7 @@
 """Sequential private likelihood estimation: what holds whatever the data, in a few seconds."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,10 +20,14 @@ from dpsbi.analyst.likelihood import (
     polynomial,
     weighed,
 )
+from dpsbi.analyst.proposals import StudentMixture
 from dpsbi.analyst.regions import Box, LikelihoodRounds, Region, around_chains, beyond, region_of
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.training import Training
+from dpsbi.analyst.walkers import sample_chains
 from dpsbi.analyst.whole_numbers import Line, cell
+from dpsbi.chains import rhat
+from dpsbi.checks.testing import agrees
 from dpsbi.mechanisms import (
     BinomialResponse,
     DiscreteGaussian,
@@ -274,3 +279,26 @@ def test_the_border_of_a_region():
     region = Region(box, box.level, np.zeros(2), np.ones(2))
     at = np.array([[0.0, 0.0], [0.99, 0.0], [0.97, -0.5], [3.0, 0.0]])
     assert region.at_border(at).tolist() == [False, True, False, True]
+
+
+class Bent:
+    "Two normal numbers, of which the second is moved by the square of the first."
+
+    prior = Prior(a=stats.norm(0, 5), b=stats.norm(0, 5))
+    region = SimpleNamespace(
+        proposal=StudentMixture(np.ones(1), np.ones((1, 2)), 3 * np.eye(2)[None])
+    )
+
+    def log_z(self, z):
+        e = np.column_stack([z[:, 0], z[:, 1] - z[:, 0] ** 2])
+        return stats.norm.logpdf(e).sum(axis=1) - stats.norm(0, 5).logpdf(z).sum(axis=1)
+
+
+def test_walkers_draw_from_what_is_bent_and_have_mixed():
+    "Means and variances by independent walkers; false alarms: 1e-6 for each of four."
+    chains = sample_chains(Bent(), 20_000, 200, 5, 50, np.random.default_rng(1))
+    assert chains.shape == (200, 100, 2) and rhat(chains).max() < 1.02
+    for column, mean, variance in zip(np.moveaxis(chains, 2, 0), (0, 1), (1, 3)):
+        for values, truth in ((column, mean), ((column - mean) ** 2, variance)):
+            each = values.mean(axis=1)
+            agrees(each.mean(), truth, each.std() / np.sqrt(len(each)))
