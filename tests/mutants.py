@@ -79,6 +79,7 @@ TESTS = {
     "mechanisms.cells": "test_sple.py test_matrix.py::test_what_comes_again_has_a_cell",
     "analyst.whole_numbers": "test_sple.py test_matrix.py::test_what_comes_again_has_a_cell",
     "analyst.likelihood": "test_sple.py",
+    "analyst.triangular": "test_sple.py",
     "analyst.regions": "test_sple.py",
     "analyst.walkers": "test_sple.py",
     "functions": "test_functions.py",
@@ -1112,6 +1113,30 @@ MUTANTS += [
         "if len(np.unique(column)) < len(column):",
         "if False:",
         "a mechanism of lists of values taken for a continuum",
+    ),
+    Mutant(
+        "analyst.triangular",
+        "self.spread * np.hypot(1.0, self.bend * (x - self.origin))",
+        "self.spread * np.ones_like(x)",
+        "the slope of a bend left out of the density",
+    ),
+    Mutant(
+        "analyst.triangular",
+        "if best is not None and not nats > value:",
+        "if False:",
+        "the highest degree that there is, for values that need none",
+    ),
+    Mutant(
+        "analyst.triangular",
+        "for straight in (True, False)",
+        "for straight in (True,)",
+        "skewed values taken as they are",
+    ),
+    Mutant(
+        "analyst.likelihood",
+        "if share * len(basis) < EACH * basis.shape[1]:",
+        "if False:",
+        "a tilt undone by a regression with too few simulations",
     ),
     Mutant(
         "analyst.likelihood",

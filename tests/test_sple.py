@@ -12,7 +12,6 @@ from dpsbi.analyst.flows import Shape
 from dpsbi.analyst.likelihood import (
     Fit,
     Kernel,
-    Triangular,
     bounded,
     fit_kernel,
     fit_likelihood,
@@ -24,6 +23,7 @@ from dpsbi.analyst.proposals import StudentMixture
 from dpsbi.analyst.regions import Box, LikelihoodRounds, Region, around_chains, beyond, region_of
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.training import Training
+from dpsbi.analyst.triangular import Triangular, _highest, fit_layer
 from dpsbi.analyst.walkers import sample_chains
 from dpsbi.analyst.whole_numbers import Line, cell
 from dpsbi.chains import rhat
@@ -101,14 +101,16 @@ def test_kernel_keeps_the_share_that_was_asked():
 
 
 def test_the_layer_is_a_density():
+    "Bent or straight; the bent one has longer tails."
     rng = np.random.default_rng(3)
     u = bounded(rng.normal(size=(5000, 1)))
     x = rng.normal(u**2, 1 + u**2, size=(5000, 1))
-    layer, grid = Triangular.fit(x, u), np.linspace(-60, 60, 40_001)[:, None]
-    y, log_det = layer.forward(grid, np.full((len(grid), 1), 0.7))
-    assert np.isclose(
-        np.trapezoid(np.exp(log_det + stats.norm.logpdf(y[:, 0])), grid[:, 0]), 1, atol=1e-6
-    )
+    for straight in (True, False):
+        layer, t = Triangular.fit(x, u, straight=straight), np.linspace(-30, 30, 400_001)
+        grid = np.sinh(t)[:, None]
+        density = np.exp(layer.log_prob(grid, np.full((len(grid), 1), 0.7)))
+        assert layer.bend.any() != straight
+        assert np.isclose(np.trapezoid(density * np.cosh(t), t), 1, atol=1e-6)
 
 
 def test_whole_numbers():
@@ -223,10 +225,51 @@ def test_bad_input():
         run(Model(MODEL.prior, lambda theta, rng: theta * np.nan))
 
 
-def test_with_many_values_the_first_layer_leaves_products_out():
-    g = np.random.default_rng(1)
-    x, u = g.normal(size=(500, 20)), g.normal(size=(500, 5))
-    assert [Triangular.fit(x, u, simulations=n).degree for n in (500, 1000, 2000)] == [0, 1, 2]
+def test_a_first_layer_has_four_simulations_for_each_coefficient():
+    assert [_highest(d=5, r=20, most=n / 4) for n in (150, 200, 1000, 2000)] == [0, 1, 2, 3]
+
+
+def made_of(n, values, rho=0.0, seed=1):
+    "Releases (n, values) around one parameter, each partly the one before it."
+    g = np.random.default_rng(seed)
+    u, e = bounded(g.normal(size=(n, 1))), g.normal(size=(n, values))
+    for j in range(1, values):
+        e[:, j] += rho * e[:, j - 1]
+    return 0.3 * u + e, u
+
+
+def test_unseen_pairs_choose_how_much_a_first_layer_is_regressed_on():
+    "Independent values on the parameter alone, a chain on the values before."
+    for rho, degree in ((0.0, 0), (1.0, 1)):
+        pairs, unseen = (made_of(2000, 8, rho, seed) for seed in (1, 2))
+        layer = fit_layer(pairs, unseen, 2000)
+        assert layer.degree == degree
+        found = [Triangular.fit(*pairs, degree=k).log_prob(*unseen).mean() for k in (0, 1, 2)]
+        assert np.isclose(layer.log_prob(*unseen).mean(), max(found), atol=0.02)
+
+
+def test_unseen_pairs_choose_whether_a_first_layer_bends():
+    "A value that is normal stays so; one that is skewed becomes so."
+    pairs, unseen = (made_of(2000, 2, seed=seed) for seed in (1, 2))
+    straight = fit_layer(pairs, unseen, 2000).log_prob(*unseen).mean()
+    pairs, other = ((np.sinh(2 * x), u) for x, u in (pairs, unseen))
+    layer = fit_layer(pairs, other, 2000)
+    assert (layer.bend > 1).all()
+    slope = np.log(2 * np.cosh(2 * unseen[0])).sum(axis=1).mean()
+    assert abs(layer.log_prob(*other).mean() + slope - straight) < 0.05
+
+
+def test_a_tilt_needs_simulations_for_each_coefficient_of_its_regression():
+    "Of 600 simulations 300 keep their weight: enough for four coefficients, not for 231."
+    for d, tilted in ((1, True), (20, False)):
+        prior = Prior(**{f"z{k}": stats.norm() for k in range(d)})
+        box = Box(-np.full(d, 4.0), np.full(d, 4.0))
+        z = np.random.default_rng(1).normal(size=(600, d))
+        region = Region(box, box.level, np.zeros(d), np.ones(d))
+        release = Release(np.zeros(d), Query(identity, 1, dim=d), Laplace(1.0))
+        how = dict(rng=np.random.default_rng(2), steps=0, progress=False)
+        fitted = fit_likelihood(release, prior, z, z, region, **how)
+        assert (fitted.kernel.power > 0) == tilted == bool(fitted.log_mean.any())
 
 
 def test_weights_do_not_speak_where_nothing_could_have_been_released(posterior):

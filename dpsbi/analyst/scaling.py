@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REACH', 'ROWS', 'GAIN', 'SHARED_BY', 'CURVED', 'NUMBERS', 'SPARE', 'CLEARLY', 'KNOTS', 'bounded', 'Scaling', 'bent',
-           'products', 'pieces', 'fit_scaling']
+           'bends', 'products', 'pieces', 'fit_scaling']
 
 # %% ../../nbs/analyst/39_scaling.ipynb #3ea7d101
 import math
@@ -114,13 +114,15 @@ ROWS = 2000  # contexts by which bends are chosen, at most
 GAIN = 0.05  # nats of the likelihood, below which a context stays straight
 
 
-def _bends(c, w, noise) -> tuple[np.ndarray, np.ndarray]:
-    "origin (r,) and bend (r,) of contexts c (n, r), weights w (n,)."
+def bends(
+    c: np.ndarray, w: np.ndarray, noise: np.ndarray, gain: float = GAIN
+) -> tuple[np.ndarray, np.ndarray]:
+    "origin and bend (r,) of values c (n, r), weights w (n,), with noise of these widths (r,)."
     if len(c) > ROWS:
         reached, places = np.cumsum(w), (np.arange(ROWS) + 0.5) / ROWS
         c = c[np.searchsorted(reached, places * reached[-1])]
         w = np.full(ROWS, 1 / ROWS)
-    found = [_bend_of(x, w, width, GAIN) for x, width in zip(c.T, noise)]
+    found = [_bend_of(x, w, width, gain) for x, width in zip(c.T, noise)]
     origin, bend = np.array(found, float).reshape(-1, 2).T
     return origin, bend
 
@@ -321,7 +323,7 @@ def fit_scaling(
     if noise is None:
         origin, bend = np.zeros(context.shape[1]), np.zeros(context.shape[1])
     else:
-        origin, bend = _bends(context, w, noise)
+        origin, bend = bends(context, w, noise)
     if plain:
         return _start((x, context, w), max(w @ w, 1 / simulations), origin, bend)
     views = np.arange(context.shape[1]), origin, bend
