@@ -32,7 +32,7 @@ from ..analyst.sple import sple
 from ..analyst.sppe import sppe
 from ..analyst.training import QUICK, THOROUGH, Training
 from .peers import PEERS, Line
-from .tasks import Task, tasks
+from .tasks import Task, named
 from ..checks.classifier import c2st
 from ..model import Model
 from ..posterior import Posterior
@@ -254,7 +254,7 @@ def print_row(arguments: Sequence[str], measure: Callable) -> None:
     measure : function of task, method, simulations and seed: the figures of the row
     """
     folder, name, method, simulations, seed = arguments
-    task, budget = tasks(folder)[name](), int(simulations)
+    task, budget = named(folder, name), int(simulations)
     warm_up(task, method)
     row = dict(task=name, method=method, budget=budget, seed=int(seed))
     row |= measure(task, method, budget, int(seed))

@@ -5,17 +5,18 @@
 # %% auto #0
 __all__ = ['GAMMA', 'COUNTS', 'RATES', 'PERSONS', 'WEEKS', 'BY_WEEK', 'RATES_OF', 'Task', 'published_counts',
            'log_likelihood_of_rates', 'drawn_from_grid', 'one_rate', 'many_rates', 'kept_draws', 'paper_tasks',
-           'seir_release', 'seir_task', 'studied', 'tasks']
+           'seir_release', 'seir_task', 'studied', 'tasks', 'drawn', 'by_infer', 'named']
 
 # %% ../../nbs/bench/00_tasks.ipynb #bt-import
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
+from ..analyst.infer import infer
 from .blind import BLIND, blind_task, expected_calls, expected_deaths
 from ..mechanisms import DiscreteLaplace, Laplace, Release
 from ..model import Model
@@ -212,3 +213,40 @@ def tasks(folder: str | Path) -> dict[str, Callable[[], Task]]:
         seir=lambda: seir_task(folder),
         **by_name,
     )
+
+# %% ../../nbs/bench/00_tasks.ipynb #bt-drawn
+def drawn(task: Task, rng: np.random.Generator) -> tuple[Task, np.ndarray]:
+    "The task with another release, and the parameters (free,) on the line that it came from."
+    theta = task.model.prior.sample(1, rng)
+    s = np.asarray(task.model.simulate(theta, rng), float)
+    s_dp = task.release.mechanism.sample(s, rng)[0]
+    release = Release(s_dp, task.release.query, task.release.mechanism)
+    return replace(task, release=release), task.on_line(theta)[0]
+
+# %% ../../nbs/bench/00_tasks.ipynb #bt-fresh
+def by_infer(task: Task, rng: np.random.Generator, draws: int = 4000) -> np.ndarray:
+    "Draws (draws, d) of a task's posterior; ValueError where `infer` does not call it exact."
+    limit = dict(max_simulations=200_000, progress=False)
+    found = infer(task.release, task.model, rng=rng, **limit)
+    if not found.exact:
+        raise ValueError(f"infer does not call the posterior of {task.name} exact")
+    return found.resample(draws, rng).theta
+
+
+def named(folder: str | Path, name: str) -> Task:
+    """The task of this name; "hierarchy 3" is the third fresh release of its model.
+
+    Parameters
+    ----------
+    folder : path
+        Where the reference draws are: `nbs/references`.
+    name : str
+        As `tasks` has it, with a number or without.
+    """
+    model, _, number = name.partition(" ")
+    task = tasks(folder)[model]()
+    if not number:
+        return task
+    other, _ = drawn(task, np.random.default_rng([int(number), *model.encode()]))
+    other = replace(other, name=name)
+    return replace(other, exact=partial(by_infer, other))
