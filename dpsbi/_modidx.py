@@ -2535,8 +2535,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                 'dpsbi/analyst/triangular.py'),
                                           'dpsbi.analyst.triangular._log_variance': ( 'analyst/triangular.html#_log_variance',
                                                                                       'dpsbi/analyst/triangular.py'),
-                                          'dpsbi.analyst.triangular._rising': ( 'analyst/triangular.html#_rising',
-                                                                                'dpsbi/analyst/triangular.py'),
                                           'dpsbi.analyst.triangular.fit_layer': ( 'analyst/triangular.html#fit_layer',
                                                                                   'dpsbi/analyst/triangular.py')},
             'dpsbi.analyst.unknown_n': { 'dpsbi.analyst.unknown_n._Learned': ( 'analyst/unknown_n.html#_learned',

@@ -1122,14 +1122,14 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.triangular",
-        "if best is not None and not nats > value:",
+        "if not nats > value:",
         "if False:",
         "the highest degree that there is, for values that need none",
     ),
     Mutant(
         "analyst.triangular",
-        "for straight in (True, False)",
-        "for straight in (True,)",
+        "layer if layer.log_prob(*unseen).mean() > value else best",
+        "best",
         "skewed values taken as they are",
     ),
     Mutant(

@@ -60,6 +60,15 @@ def test_few_simulations_are_no_check_and_failed_ones_do_not_count():
     assert not local_check.off_nearby(wrong, PRIOR, RELEASE, sims)
 
 
+def test_of_very_many_simulations_some_are_looked_at(monkeypatch):
+    seen = []
+    monkeypatch.setattr(local_check, "LOOKED_AT", local_check.FEWEST + 5)
+    monkeypatch.setattr(local_check, "ranks", lambda *about: seen.append(len(about[-1])))
+    monkeypatch.setattr(local_check, "off", lambda *_: "")
+    local_check.off_nearby(None, PRIOR, RELEASE, simulated(local_check.FEWEST + 500))
+    assert seen == [local_check.FEWEST + 5]
+
+
 def test_an_exact_rank_is_the_cdf():
     sims = simulated(5000)
     u = local_check.ranks(Network(), PRIOR, RELEASE, sims)

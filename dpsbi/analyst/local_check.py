@@ -20,7 +20,7 @@ from ..prior import Prior
 # %% ../../nbs/analyst/43_local_check.ipynb #lc-nearest
 NEAREST, DRAWS = 200, 100  # simulations, and of the network for each
 FEWEST = 10 * NEAREST  # simulations, below which "nearest" would mean little
-LOOKED_AT = 100_000  # simulations, at most: those nearest of more would be little nearer
+LOOKED_AT = 100_000  # simulations, at most: the nearest are one in 500 of them already
 
 
 def nearest(release: Release, sims: Simulations) -> tuple[np.ndarray, np.ndarray]:

@@ -124,52 +124,46 @@ class Triangular(TriangularMap):
         return cls(origin, bend, *units, means, variances, degree)
 
 # %% ../../nbs/analyst/44_triangular.ipynb #e7997df1
-def _log_variance(basis, squares, w, ridge, iterations=12) -> np.ndarray:
-    """Coefficients of log E[squares | basis]; w (n,) sums to one.
+def _log_variance(basis, inverse, squares, ridge, iterations=12) -> np.ndarray:
+    """Coefficients of log E[squares | basis], by Fisher scoring of a gamma likelihood.
 
-    By Fisher scoring of a gamma likelihood.
+    inverse (p, p) is that of the penalised mean of the basis' products.
     """
-    inverse = np.linalg.inv((basis * w[:, None]).T @ basis + ridge * np.eye(basis.shape[1]))
-    g = np.r_[math.log(w @ squares + 1e-300), np.zeros(basis.shape[1] - 1)]
+    g = np.r_[math.log(squares.mean() + 1e-300), np.zeros(basis.shape[1] - 1)]
     for _ in range(iterations):
         # one outlier is not the rule
         ratio = np.minimum(squares / np.exp(np.clip(basis @ g, -20, 10)), 20.0)
-        g = g + 0.7 * inverse @ (basis.T @ (w * (ratio - 1)) - ridge * np.r_[0.0, g[1:]])
+        slope = basis.T @ (ratio - 1) / len(basis)
+        g = g + 0.7 * inverse @ (slope - ridge * np.r_[0.0, g[1:]])
     return g
 
 # %% ../../nbs/analyst/44_triangular.ipynb #79e618c2
 def _coordinate(
     mean: np.ndarray, variance: np.ndarray, y: np.ndarray, ridge: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Coefficients of the mean and the log variance of y (n,), on these bases."
-    w, v = np.full(len(y), 1 / len(y)), 1.0
+    """Coefficients of the mean and the log variance of y (n,), on these bases.
+
+    Those of the variance are the first of the mean's.
+    """
+    w, p = np.full(len(y), 1 / len(y)), variance.shape[1]
+    inverse = None
     for _ in range(2):  # least squares, variances, weighted least squares, variances
-        ww = w / v / (w / v).sum()
-        weighted = (mean * ww[:, None]).T
-        penalty = 0.1 * ridge * np.eye(mean.shape[1])
-        b = np.linalg.solve(weighted @ mean + penalty, weighted @ y)
-        g = _log_variance(variance, (y - mean @ b) ** 2, w, ridge)
+        weighted = (mean * w[:, None]).T
+        gram = weighted @ mean
+        if inverse is None:
+            inverse = np.linalg.inv(gram[:p, :p] + ridge * np.eye(p))
+        b = np.linalg.solve(gram + 0.1 * ridge * np.eye(len(gram)), weighted @ y)
+        g = _log_variance(variance, inverse, (y - mean @ b) ** 2, ridge)
         v = np.exp(np.clip(variance @ g, -20, 10))
+        w = 1 / v / (1 / v).sum()
     return b, g
 
 # %% ../../nbs/analyst/44_triangular.ipynb #tr-layer
 Pairs = tuple[np.ndarray, np.ndarray]
 
 
-def _rising(pairs: Pairs, unseen: Pairs, highest: int, straight: bool) -> tuple[float, Triangular]:
-    "Of rising degrees the last that unseen pairs find better, and what they find, in nats."
-    value, best = -np.inf, None
-    for degree in range(highest + 1):
-        layer = Triangular.fit(*pairs, degree=degree, straight=straight)
-        nats = layer.log_prob(*unseen).mean()
-        if best is not None and not nats > value:
-            break
-        value, best = nats, layer
-    return value, best
-
-
 def fit_layer(pairs: Pairs, unseen: Pairs, simulations: int) -> Triangular:
-    """A Triangular of the degree, bent or straight, that unseen pairs find best.
+    """A Triangular of the degree that unseen pairs choose, bent where they find that better.
 
     Parameters
     ----------
@@ -177,6 +171,13 @@ def fit_layer(pairs: Pairs, unseen: Pairs, simulations: int) -> Triangular:
     simulations : how many different ones the pairs are of
     """
     (_, r), (_, d) = (each.shape for each in pairs)
-    highest = _highest(d, r, simulations / 4)
-    both = [_rising(pairs, unseen, highest, straight) for straight in (True, False)]
-    return max(both, key=lambda found: found[0])[1]
+    best = Triangular.fit(*pairs, degree=0)
+    value = best.log_prob(*unseen).mean()
+    for degree in range(1, 1 + _highest(d, r, simulations / 4)):
+        layer = Triangular.fit(*pairs, degree=degree)
+        nats = layer.log_prob(*unseen).mean()
+        if not nats > value:
+            break
+        best, value = layer, nats
+    layer = Triangular.fit(*pairs, degree=best.degree, straight=False)
+    return layer if layer.log_prob(*unseen).mean() > value else best
