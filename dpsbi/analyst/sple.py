@@ -58,9 +58,8 @@ def sple(
 ) -> "LikelihoodPosterior":
     """A neural likelihood of a privatised query, by rounds that move to the release (SPLE).
 
-    And its posterior, by MCMC. It costs rounds × simulations calls of the simulator. The density
-    of many values is slow to learn, and with twenty parameters `sppe` has been seen to be nearer
-    to the exact posterior.
+    And its posterior, by MCMC. It costs rounds × simulations calls of the simulator. With
+    twenty parameters or more `sppe` has been seen to be nearer to the exact posterior, sooner.
 
     Parameters
     ----------

@@ -243,10 +243,9 @@ def named(folder: str | Path, name: str) -> Task:
     name : str
         As `tasks` has it, with a number or without.
     """
-    model, _, number = name.partition(" ")
-    task = tasks(folder)[model]()
-    if not number:
-        return task
-    other, _ = drawn(task, np.random.default_rng([int(number), *model.encode()]))
+    makers, (model, _, number) = tasks(folder), name.rpartition(" ")
+    if not number.isdigit():
+        return makers[name]()
+    other, _ = drawn(makers[model](), np.random.default_rng([int(number), *model.encode()]))
     other = replace(other, name=name)
     return replace(other, exact=partial(by_infer, other))
