@@ -223,6 +223,8 @@ def test_bad_input():
             run(**more)
     with pytest.raises(ValueError):
         run(Model(MODEL.prior, lambda theta, rng: theta * np.nan))
+    with pytest.raises(ValueError, match="final_steps"):
+        run(form="paper", training=Training(steps=0, final_steps=0))
 
 
 def test_a_first_layer_has_four_simulations_for_each_coefficient():

@@ -95,6 +95,8 @@ def sple(
     if not isinstance(form, Fit) and form not in FITS:
         raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
     form = form if isinstance(form, Fit) else FITS[form]
+    if not form.layer and training.final_steps == 0:
+        raise ValueError("without a first layer there is no fit in training.final_steps=0 steps")
     options = dict(how=form, learning=Learning(training, noise_draws, call.device))
     run = LikelihoodRounds(model.prior, simulations, training.defensive)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
