@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from inspect import getsource
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from scipy import special, stats
 
 from dpsbi import Posterior
 from dpsbi.bench import coverage, every_release, peers, runs
-from dpsbi.bench.tasks import RATES, log_likelihood_of_rates, many_rates, one_rate, tasks
+from dpsbi.bench import tasks as bench_tasks
+from dpsbi.bench.tasks import RATES, log_likelihood_of_rates, many_rates, named, one_rate, tasks
 from dpsbi.checks.testing import agrees
 
 FOLDER = "nbs/references"
@@ -223,3 +225,14 @@ def test_the_density_of_a_peer_is_asked_for_each_release():
     z, s_dp = np.arange(10.0).reshape(5, 2), np.arange(15.0).reshape(5, 3)
     found = peers.Trained(Answer()).log_prob(z, s_dp)
     np.testing.assert_allclose(found, z.sum(axis=1) + s_dp.sum(axis=1))
+
+
+def test_a_fresh_release_has_no_answer_where_infer_does_not_call_it_exact(monkeypatch):
+    found = SimpleNamespace(exact=False)
+    monkeypatch.setattr(bench_tasks, "infer", lambda *about, **how: found)
+    task = named(FOLDER, "queue 3")
+    assert task.name == "queue 3" and not np.array_equal(
+        task.release.s_dp, named(FOLDER, "queue").release.s_dp
+    )
+    with pytest.raises(ValueError, match="queue 3"):
+        task.exact(np.random.default_rng(1))
