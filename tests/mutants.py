@@ -130,8 +130,8 @@ MUTANTS = [
     ),
     Mutant(
         "analyst.walkers",
-        "AFRESH = 0.7",
-        "AFRESH = 0.0",
+        "AFRESH, PARTLY = 0.5, 0.4",
+        "AFRESH, PARTLY = 0.0, 0.0",
         "walkers that mix slowly, and are called not to be trusted",
         "test_sple.py::test_walkers_draw_from_what_is_bent_and_have_mixed",
     ),

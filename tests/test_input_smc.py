@@ -371,13 +371,31 @@ def test_what_is_not_finished_is_not_called_exact():
     assert found.exact is False and found.info["unfinished"] and found.log_weights is not None
 
 
-def test_without_patience_a_share_of_the_simulations_decides():
-    hopeless = run(*sharp(), draws=200, limit=4000, patient=False)
+def test_spare_simulations_are_left_where_others_decide():
+    hopeless = run(*sharp(), draws=200, limit=8000, spare=4000)
     assert not hopeless.exact and hopeless.info["simulations"] <= 2400
     assert "end at power" in hopeless.info["reason"]
-    easy = counts(6, scale=4.0)
-    one, other = (run(*easy, draws=100, limit=8000, patient=patient) for patient in (False, True))
-    assert np.array_equal(one.theta, other.theta)
+
+
+def test_chains_that_deserve_it_get_what_is_spare():
+    "They are worth a few hundred draws when only the spare simulations are left."
+    release, model = counts(6, scale=4.0)
+    found = run(release, model, draws=4000, limit=12_000, spare=5000)
+    assert found.info["simulations"] > 11_500
+    assert min(found.info["worth"]) > 100
+
+
+def test_poor_chains_leave_what_is_spare(monkeypatch):
+    "The same chains, had they to be worth more."
+    monkeypatch.setattr("dpsbi.analyst.full_power.USEFUL", 1e6)
+    found = run(*counts(6, scale=4.0), draws=4000, limit=12_000, spare=5000)
+    assert 6500 < found.info["simulations"] < 7500
+    assert found.theta.size and not found.info.get("unfinished")
+
+
+def test_more_than_half_cannot_be_spare():
+    with pytest.raises(ValueError, match="spare"):
+        run(*counts(6, scale=4.0), limit=8000, spare=4001)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from .input_smc import FEWEST, MOST_BEGUN, input_smc
 from ..posterior import Posterior
 
 # %% ../../nbs/analyst/49_by_moves.ipynb #05be0e1a-p5
-KEPT = 20_000  # simulations that moves leave for a network, at most
+KEPT = 20_000  # simulations that a network could use better than moves, at most
 MOVES, FROM_NETWORK = "moves of random inputs", "moves from a neural posterior"
 
 
@@ -23,13 +23,13 @@ def moved(task: Task, rng) -> tuple[Posterior | None, str, Posterior | None]:
 
     And what the moves found, be it draws or not.
     """
-    limit = max(task.left - min(task.left // 2, KEPT), FEWEST)
-    about = dict(max_simulations=limit, checkpoint=task.file("inputs"))
-    return moves(task, MOVES, rng, patient=task.neural is None, **about)
+    spare = 0 if task.neural is None else min(task.left - FEWEST, task.left // 2, KEPT)
+    about = dict(max_simulations=task.left, checkpoint=task.file("inputs"))
+    return moves(task, MOVES, rng, spare=spare, **about)
 
 
 def moves(task: Task, name: str, rng, **options) -> tuple:
-    "The same, by an attempt of that name; impatient, where others could use what it leaves."
+    "The same, by an attempt of that name."
     options |= dict(draws=math.ceil(1.3 * task.target), **task.running)
     try:
         found = input_smc(task.release, task.model, rng=rng, **options)

@@ -10,8 +10,9 @@ import math
 
 from .attempts import Task
 from .by_moves import FROM_NETWORK, KEPT, MOVES, moves
-from .by_weights import USEFUL, useful
+from .by_weights import useful
 from .consensus import ALONE, LEAST, doubts
+from .full_power import USEFUL
 from .proposals import NoWeight
 from .refine import refine
 from ..posterior import Posterior

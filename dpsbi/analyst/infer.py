@@ -16,9 +16,10 @@ import numpy as np
 from .attempts import FILTERS, PROBED, Task, augmented, followed, independent, probed
 from .by_moves import moved
 from .by_network import APPROXIMATE, networked
-from .by_weights import USEFUL, by_weight, useful
+from .by_weights import by_weight, useful
 from .chosen import why
 from .da_mcmc import LatentRecords
+from .full_power import USEFUL
 from .guided import FEWEST as FEWEST_GUIDED
 from .input_smc import FEWEST as FEWEST_MOVED
 from .particle_filter import StateSpace

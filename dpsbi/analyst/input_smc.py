@@ -46,17 +46,18 @@ def _told(release, model, draws, limit, rng, begun) -> dict:
     return about if begun is None else about | dict(start=begun.law.means.tolist())
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #5e6ad916
-RISING = 0.6  # share of the simulations for the way up, where others could use the rest
+RISING = 0.6  # share of the simulations for the way up, where others could use what is left
 
 
-def _climbed(task: Task, draws: int, patient: bool, begin, rise, run) -> tuple:
+def _climbed(task: Task, draws: int, spare: int, begin, rise, run) -> tuple:
     "The last temperature, and of the chains there: draws, last particles, acceptance, values."
-    first = _first(task, begin)
+    own = task.limit - spare
+    first = _first(replace(task, limit=own), begin)
     many = max(first.log_eta.shape[1] // MOVES, 3)
-    rising = task if patient else replace(task, limit=int(RISING * task.limit))
+    rising = replace(task, limit=int(RISING * own)) if spare else task
     stage = climb(rising, first, many, rise)
     up = stage.power == 1
-    return stage, chains(task, stage, draws, patient, run) if up else no_chains(stage)
+    return stage, chains(task, stage, draws, spare, run) if up else no_chains(stage)
 
 # %% ../../nbs/analyst/38_input_smc.ipynb #de20eca1
 def input_smc(
@@ -68,7 +69,7 @@ def input_smc(
     max_simulations: int = 200_000,
     start: Posterior | None = None,
     look: Posterior | None = None,
-    patient: bool = True,
+    spare: int = 0,
     **running: Unpack[Running],
 ) -> Posterior:
     """Draws from the exact posterior, by tempered moves of parameters and random inputs together.
@@ -95,9 +96,10 @@ def input_smc(
     look : Posterior, optional
         For a start: a run from the prior, finished or not, that must find no draws where the result
         has none. Default: a fifth of the simulations go into one.
-    patient : bool
-        Whether to go on where 60 % of the simulations brought no power 1, or half of the rest no
-        populations that agree: False for those who have another engine for that.
+    spare : int
+        Of these simulations, those that another engine could use, at most half. They are left to it
+        where 60 % of the others bring no power 1, or the others no populations that agree and are
+        worth 50 draws.
     **running
         See `dpsbi.running.Running`.
 
@@ -126,11 +128,12 @@ def input_smc(
     call = Call.of(running, input_smc)
     release = check_release(release)
     _check(release, model, draws, rng, max_simulations)
+    whole_number("spare", spare, 0, most=max_simulations // 2)
     check_look(look, start, model)
     coordinates = NormalCoordinates(model.prior)
     begun = None if start is None else start_of(start, model, coordinates)
     about = _told(release, model, draws, max_simulations, rng, begun)
-    about |= {} if patient else dict(patient=False)
+    about |= dict(spare=spare) if spare else {}
     journal = SlowJournal(call.saved(about))
     probe, begin, rise, run, audit = rng.spawn(5)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
@@ -142,7 +145,7 @@ def input_smc(
         limit = max_simulations - AUDITED
         about = release, model, coordinates, by_row, limit, call.executor, journal, bar, tally
         task = Task(*about, begun)
-        stage, (v, last, accepted, values) = _climbed(task, draws, patient, begin, rise, run)
+        stage, (v, last, accepted, values) = _climbed(task, draws, spare, begin, rise, run)
     task = replace(task, limit=max_simulations)
     audited = _audited(task, last, audit)
     return _concluded(task, stage, (v, values), accepted, audited, draws, look)

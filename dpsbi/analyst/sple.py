@@ -29,7 +29,7 @@ from dpsbi.analyst.likelihood import (
 )
 from .pairs import Simulations
 from .proposals import no_weight
-from .regions import LikelihoodRounds, Proposal, around_chains, region_of
+from .regions import LikelihoodRounds, Proposal, among, around_chains, region_of
 from .rounds import NeuralRounds
 from .training import Learning, Training, exact_weights
 from ..chains import ess_of, rhat
@@ -153,11 +153,18 @@ def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-2
 @on_one_thread
 def _next_proposal(release, run: NeuralRounds, rng, options) -> Proposal:
-    "A mixture around a short chain of the likelihood so far."
+    """A mixture around a short chain of the likelihood so far.
+
+    Or among the simulations, where they are too few for a tilt.
+    """
     steps = options["learning"].training.steps
     if not options["how"].layer:
         steps = max(60, steps)
     likelihood, z = _fit(release, run, rng, options, steps=steps, progress=False)
+    few = options["how"].share < 1 and likelihood.kernel.power == 0
+    proposal = among(likelihood, usable(run.simulations()), rng) if few else None
+    if proposal is not None:
+        return proposal
     chains = sample_chains(likelihood, 1000, 100, 5, 30, rng)
     return around_chains(chains.reshape(-1, z.shape[1]), rng)
 
