@@ -2080,7 +2080,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                        'dpsbi.analyst.regions.Proposal': ('analyst/regions.html#proposal', 'dpsbi/analyst/regions.py'),
                                        'dpsbi.analyst.regions.Proposal.arrays': ( 'analyst/regions.html#proposal.arrays',
                                                                                   'dpsbi/analyst/regions.py'),
-                                       'dpsbi.analyst.regions._inflated': ('analyst/regions.html#_inflated', 'dpsbi/analyst/regions.py'),
+                                       'dpsbi.analyst.regions._around': ('analyst/regions.html#_around', 'dpsbi/analyst/regions.py'),
                                        'dpsbi.analyst.regions.among': ('analyst/regions.html#among', 'dpsbi/analyst/regions.py'),
                                        'dpsbi.analyst.regions.around_chains': ( 'analyst/regions.html#around_chains',
                                                                                 'dpsbi/analyst/regions.py'),

@@ -31,13 +31,13 @@ class Proposal(StudentMixture):
 
 def around_chains(draws: np.ndarray, rng: np.random.Generator) -> Proposal:
     "An inflated mixture around draws (n, free)."
-    return _inflated(draws, np.zeros(len(draws)), rng)
+    return _around(draws, np.zeros(len(draws)), INFLATE, rng)
 
 
-def _inflated(draws, log_w, rng):
-    "A mixture, wider by half, around weighted draws (n, free)."
+def _around(draws, log_w, wider, rng):
+    "A mixture around weighted draws (n, free), so many times as wide."
     mixture = fit_proposal(draws, log_w, 1e-8 * np.diag(draws.var(axis=0)), rng)
-    return Proposal(mixture.weights, mixture.means, INFLATE * mixture.factors)
+    return Proposal(mixture.weights, mixture.means, wider * mixture.factors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,14 +57,14 @@ AMONG = 0.1  # of the simulations inside the region still count
 
 
 def among(likelihood: Likelihood, sims: Simulations, rng: np.random.Generator) -> Proposal | None:
-    "An inflated mixture around weighted simulations; None where enough count with full weight."
+    "A mixture around weighted simulations; None where enough of them count with full weight."
     log_f = likelihood.log_z(sims.z)
     log_u = np.where(log_f > -np.inf, sims.log_u, -np.inf)
     inside = log_u > -np.inf
     power = temper(log_u, log_f, max(AMONG * inside.sum(), 100))
     if power == 1:
         return None
-    return _inflated(sims.z[inside], log_u[inside] + power * log_f[inside], rng)
+    return _around(sims.z[inside], log_u[inside] + power * log_f[inside], 1.0, rng)
 
 # %% ../../nbs/analyst/45_regions.ipynb #90c07a93
 class Box:
