@@ -20,10 +20,18 @@ from dpsbi.analyst.likelihood import (
     weighed,
 )
 from dpsbi.analyst.proposals import StudentMixture
-from dpsbi.analyst.regions import Box, LikelihoodRounds, Region, around_chains, beyond, region_of
+from dpsbi.analyst.regions import (
+    Box,
+    LikelihoodRounds,
+    Region,
+    among,
+    around_chains,
+    beyond,
+    region_of,
+)
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.training import Training
-from dpsbi.analyst.triangular import Triangular, _highest, fit_layer
+from dpsbi.analyst.triangular import TERMS, Triangular, _highest, _of_parameters, fit_layer
 from dpsbi.analyst.walkers import sample_chains
 from dpsbi.analyst.whole_numbers import Line, cell
 from dpsbi.chains import rhat
@@ -261,6 +269,32 @@ def test_unseen_pairs_choose_whether_a_first_layer_bends():
     assert abs(layer.log_prob(*other).mean() + slope - straight) < 0.05
 
 
+def of_twelve(n, product, seed):
+    "Releases (n, 6) around as many of twelve parameters, and around a product of two."
+    g = np.random.default_rng(seed)
+    u = g.normal(size=(n, 12))
+    return u[:, :6] + product * u[:, :1] * u[:, 1:7] + g.normal(size=(n, 6)), u
+
+
+@pytest.mark.parametrize("product", [0.0, 0.5])
+def test_products_of_parameters_are_taken_where_they_tell(product):
+    "They have 78 coefficients beside 13, and 2,000 simulations."
+    pairs, unseen = (of_twelve(2000, product, seed) for seed in (1, 2))
+    layer = fit_layer(pairs, unseen, 2000)
+    assert (layer.terms == "products") == (product > 0)
+    found = [Triangular.fit(*pairs, degree=0, terms=t).log_prob(*unseen).mean() for t in TERMS]
+    assert found[2] > max(found[:2]) if product else found[2] < max(found[:2])
+    assert layer.log_prob(*unseen).mean() > max(found) - 0.02
+
+
+def test_terms_of_parameters_are_those_that_are_said():
+    u = np.random.default_rng(1).normal(size=(5, 3))
+    line, square = np.c_[np.ones(5), u], np.c_[np.ones(5), u, u**2]
+    assert np.array_equal(_of_parameters(u, "lines"), line)
+    assert np.array_equal(_of_parameters(u, "squares"), square)
+    assert _of_parameters(u, "products").shape == (5, 10)
+
+
 def test_a_tilt_needs_simulations_for_each_coefficient_of_its_regression():
     "Of 600 simulations 300 keep their weight: enough for four coefficients, not for 231."
     for d, tilted in ((1, True), (20, False)):
@@ -319,6 +353,65 @@ def test_a_region_follows_a_release_that_contradicts_the_prior():
     assert region.inside(edge).tolist() == [True, False]
 
 
+class Sharp:
+    "A normal likelihood around 1.5, of which nothing is learnt above 4."
+
+    def __init__(self, sd):
+        self.sd = sd
+
+    def log_z(self, z):
+        log_f = stats.norm.logpdf(z, 1.5, self.sd).sum(axis=1)
+        return np.where(z.max(axis=1) < 4, log_f, -np.inf)
+
+
+def in_one_round(sd):
+    "A thousand simulations of ten parameters, and a proposal among them."
+    prior = Prior(**{f"z{k}": stats.norm() for k in range(10)})
+    rng, run = np.random.default_rng(1), LikelihoodRounds(prior, 1000, 0.1)
+    run.z.append(run.propose(rng))
+    run.s.append(run.z[0])
+    run.log_eta.append(np.zeros(1000))
+    return among(Sharp(sd), run.simulations(), rng), rng
+
+
+def test_among_few_simulations_a_tenth_still_count():
+    "The cloud moves to the likelihood, and hardly shrinks: power 0.005 is a normal of sd 0.8."
+    proposal, rng = in_one_round(0.1)
+    z = proposal.sample(4000, rng)
+    assert np.all((0 < z.mean(axis=0)) & (z.mean(axis=0) < 1.5))
+    assert np.all((0.5 < z.std(axis=0)) & (z.std(axis=0) < 1.2))
+
+
+def test_among_enough_simulations_nothing_is_proposed():
+    assert in_one_round(sd=5.0)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("d", "form", "apart", "way"),
+    [(12, "local", 9, 1), (12, "local", 0, 0), (12, "paper", 9, 0), (1, "local", 9, 0)],
+)
+def test_the_next_round_is_among_few_simulations(monkeypatch, d, form, apart, way):
+    "For twelve parameters 300 are few, for one they are not; and the paper knows no such thing."
+    called = []
+
+    def sampled(likelihood, draws, *about):
+        z = np.random.default_rng(1).normal(size=(100, 10, d))
+        return z + apart * np.arange(100)[:, None, None]
+
+    def counted(*about):
+        called.append(1)
+        return among(*about)
+
+    monkeypatch.setattr("dpsbi.analyst.sple.sample_chains", sampled)
+    monkeypatch.setattr("dpsbi.analyst.sple.among", counted)
+    release = Release(np.zeros(d), Query(identity, 1, dim=d), Laplace(0.1))
+    prior = Prior(**{f"z{k}": stats.norm() for k in range(d)})
+    model = Model(prior, lambda theta, rng: rng.normal(theta, 0.1))
+    about = TINY | dict(draws=1000)
+    sple(release, model, rng=np.random.default_rng(1), form=form, **about)
+    assert len(called) == way
+
+
 def test_the_border_of_a_region():
     box = Box(-np.ones(2), np.ones(2))
     region = Region(box, box.level, np.zeros(2), np.ones(2))
@@ -347,3 +440,26 @@ def test_walkers_draw_from_what_is_bent_and_have_mixed():
         for values, truth in ((column, mean), ((column - mean) ** 2, variance)):
             each = values.mean(axis=1)
             agrees(each.mean(), truth, each.std() / np.sqrt(len(each)))
+
+
+class Wide:
+    "Twenty normal numbers, of which the last is moved by half of the square of the first."
+
+    prior = Prior(**{f"z{k}": stats.norm(0, 5) for k in range(20)})
+    region = SimpleNamespace(
+        proposal=StudentMixture(np.ones(1), np.zeros((1, 20)), 2 * np.eye(20)[None])
+    )
+
+    def log_z(self, z):
+        e = np.column_stack([z[:, :-1], z[:, -1] - 0.5 * z[:, 0] ** 2])
+        return (stats.norm.logpdf(e) - stats.norm(0, 5).logpdf(z)).sum(axis=1)
+
+
+def test_walkers_of_many_parameters_move():
+    "The sum of the others, a standard normal, by independent walkers; false alarms: 1e-6 each."
+    chains = sample_chains(Wide(), 10_000, 200, 10, 100, np.random.default_rng(1))
+    total = chains[..., 1:-1].sum(axis=2) / np.sqrt(18)
+    for values, truth in ((total, 0), (total**2, 1)):
+        each = values.mean(axis=1)
+        agrees(each.mean(), truth, each.std() / np.sqrt(len(each)))
+    assert rhat(chains).max() < 1.1
