@@ -165,8 +165,8 @@ MUTANTS = [
     ),
     Mutant(
         "analyst.regions",
-        "max(AMONG * inside.sum(), 100))",
-        "2)",
+        "power = temper(log_u, log_f, wanted)",
+        "power = temper(log_u, log_f, 2)",
         "a proposal around two simulations of a thousand",
         "test_sple.py::test_among_few_simulations_a_tenth_still_count",
     ),
