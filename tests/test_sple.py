@@ -19,6 +19,7 @@ from dpsbi.analyst.likelihood import (
     polynomial,
     weighed,
 )
+from dpsbi.analyst.pairs import temper
 from dpsbi.analyst.proposals import StudentMixture
 from dpsbi.analyst.regions import (
     Box,
@@ -51,6 +52,7 @@ from dpsbi.model import Model
 from dpsbi.prior import Prior
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators import counts
+from dpsbi.weights import kish
 
 TINY = dict(
     rounds=2,
@@ -364,9 +366,9 @@ class Sharp:
         return np.where(z.max(axis=1) < 4, log_f, -np.inf)
 
 
-def in_one_round(sd):
+def in_one_round(sd, d=10):
     "A thousand simulations of ten parameters, and a proposal among them."
-    prior = Prior(**{f"z{k}": stats.norm() for k in range(10)})
+    prior = Prior(**{f"z{k}": stats.norm() for k in range(d)})
     rng, run = np.random.default_rng(1), LikelihoodRounds(prior, 1000, 0.1)
     run.z.append(run.propose(rng))
     run.s.append(run.z[0])
@@ -374,12 +376,22 @@ def in_one_round(sd):
     return among(Sharp(sd), run.simulations(), rng), rng
 
 
-def test_among_few_simulations_a_tenth_still_count():
-    "The cloud moves to the likelihood, and hardly shrinks: power 0.005 is a normal of sd 0.8."
-    proposal, rng = in_one_round(0.1)
+@pytest.mark.parametrize(("d", "count"), [(5, 100), (30, 300)])
+def test_among_few_simulations_a_tenth_still_count(monkeypatch, d, count):
+    "And ten for each parameter; the cloud moves to the likelihood, and hardly shrinks."
+    worth = []
+
+    def told(log_u, log_f, wanted):
+        power = temper(log_u, log_f, wanted)
+        worth.append(kish(log_u + power * log_f))
+        return power
+
+    monkeypatch.setattr("dpsbi.analyst.regions.temper", told)
+    proposal, rng = in_one_round(0.1, d)
     z = proposal.sample(4000, rng)
+    assert np.isclose(worth, count, rtol=0.01)
     assert np.all((0 < z.mean(axis=0)) & (z.mean(axis=0) < 1.5))
-    assert np.all((0.5 < z.std(axis=0)) & (z.std(axis=0) < 1.2))
+    assert np.all((0.5 < z.std(axis=0)) & (z.std(axis=0) < 1.5))
 
 
 def test_among_enough_simulations_nothing_is_proposed():
