@@ -391,7 +391,7 @@ def test_among_few_simulations_a_tenth_still_count(monkeypatch, d, count):
     z = proposal.sample(4000, rng)
     assert np.isclose(worth, count, rtol=0.01)
     assert np.all((0 < z.mean(axis=0)) & (z.mean(axis=0) < 1.5))
-    assert np.all((0.5 < z.std(axis=0)) & (z.std(axis=0) < 1.5))
+    assert np.all((0.5 < z.std(axis=0)) & (z.std(axis=0) < 2.0))
 
 
 def test_among_enough_simulations_nothing_is_proposed():
