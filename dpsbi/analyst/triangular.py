@@ -194,7 +194,7 @@ def _products_tell(layer: Triangular, pairs: Pairs, simulations: int) -> bool:
     most = stats.chi2(products.shape[1]).isf(CHANCE / y.shape[1])
     return simulations * squares.max() > most
 
-
+# %% ../../nbs/analyst/44_triangular.ipynb #tr-first-2
 def _first(pairs: Pairs, unseen: Pairs, simulations: int) -> tuple[Triangular, float]:
     "The best layer of degree 0, and what unseen pairs find of it."
 

@@ -88,7 +88,7 @@ def _moves(proposal=None, law=None, rng=None) -> list:
     partly = emcee.moves.MHMove(lambda z, _: law.partly(z, rng))
     return [(emcee.moves.MHMove(afresh), AFRESH), (partly, PARTLY), *rest]
 
-
+# %% ../../nbs/analyst/44_walkers.ipynb #wa-around
 def _around(draws, rng) -> tuple[StudentMixture, Normal]:
     "A mixture and a normal law like these draws (n, free)."
     floor = 1e-8 * np.diag(draws.var(axis=0))
