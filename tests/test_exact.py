@@ -486,8 +486,8 @@ def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false
     network = Posterior(draws, None, ("theta",), dict(method="sppe", simulations=500))
 
     def short_from_the_prior(*about, start=None, max_simulations, **how):
-        limit = max_simulations if start is network else 2500
-        asked.append((start, how.get("patient", True)))
+        limit, spare = max_simulations if start is network else 2500, how.pop("spare", 0)
+        asked.append((start, spare))
         found = real(*about, start=start, max_simulations=limit, **how)
         said = dict(exact=False, reason="independent populations disagree in the mean of theta")
         found.info.update({} if start is network else said)
@@ -501,7 +501,7 @@ def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false
     release, mean = ten_counts()
     model = Model(GAMMA, sums_of_two)
     found, _ = heard(release, model, target_ess=200, max_simulations=80_000)
-    assert asked == [(None, False), (network, True)]
+    assert asked == [(None, 20_000), (network, 0)]
     assert found.exact and found.info["engine"] == "moves from a neural posterior"
     assert "left: moves of random inputs" in found.info["why"]
     assert found.info["simulations"] <= 80_000
