@@ -1518,6 +1518,13 @@ MUTANTS += [
         "test_walking_counts.py",
     ),
     Mutant(
+        "bench.runs",
+        'if k in ("chains", "families")',
+        "if False",
+        "chains judged by as many draws as they have, not by what they are worth",
+        "test_bench.py::test_chains_are_worth_fewer_draws_than_they_have",
+    ),
+    Mutant(
         "bench.peers",
         "prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)",
         "prior.log_prob(prior.from_unconstrained(z))",

@@ -87,6 +87,17 @@ def test_a_wrong_posterior_is_told_apart():
     assert np.isnan(runs.judged(z, Posterior(z[:50]))["c2st"])
 
 
+def test_chains_are_worth_fewer_draws_than_they_have(monkeypatch):
+    "Each place is kept for twenty draws."
+    rng = np.random.default_rng(1)
+    theta = np.repeat(np.exp(rng.normal(2, 0.3, size=(10, 50))), 20, axis=1).reshape(-1, 1)
+    info = dict(chains=10, families=2)
+    chains = Posterior(theta, None, ("rate",), info)
+    monkeypatch.setitem(runs.OURS, "importance", lambda *about: chains)
+    found, _ = runs.found_by("importance", SMALL, 2000, rng)
+    assert found.ess == chains.ess < 1000 < len(found) == 10_000
+
+
 def test_simulations_are_counted_by_the_simulator():
     row = runs.one_run(SMALL, "importance", 2000, 1)
     assert row["simulations"] == 2000 and row["mean_off"] < 0.25

@@ -157,7 +157,9 @@ def found_by(
     if method in PEERS:
         return Posterior(PEERS[method](Line(task, rng), simulations)), None
     posterior = OURS[method](task, simulations, rng)
-    return Posterior(task.on_line(posterior.theta), posterior.log_weights), posterior.exact
+    chains = {k: v for k, v in posterior.info.items() if k in ("chains", "families")}
+    on_line = Posterior(task.on_line(posterior.theta), posterior.log_weights, info=chains)
+    return on_line, posterior.exact  # chains are worth fewer draws than they have
 
 # %% ../../nbs/bench/02_runs.ipynb #br-run-p2
 def one_run(task: Task, method: str, simulations: int, seed: int) -> dict[str, Any]:
