@@ -59,7 +59,7 @@ def sple(
     """A neural likelihood of a privatised query, by rounds that move to the release (SPLE).
 
     And its posterior, by MCMC. It costs rounds × simulations calls of the simulator. With
-    twenty parameters or more `sppe` has been seen to be nearer to the exact posterior, sooner.
+    fifty parameters `sppe` has been seen to be nearer to the exact posterior, sooner.
 
     Parameters
     ----------
