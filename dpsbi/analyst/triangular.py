@@ -46,11 +46,8 @@ def _bases(
 # %% ../../nbs/analyst/44_triangular.ipynb #f95cad55
 def _highest(d: int, r: int, most: float, terms: str = "products") -> int:
     "The highest degree with d parameters, r coordinates and so many coefficients at most."
-    size = (
-        _of_parameters(np.zeros((1, d)), terms).shape[1]
-        + r
-        + np.array([0, d * r, d * r + r * (r + 1) / 2])
-    )
+    own = _of_parameters(np.zeros((1, d)), terms).shape[1]
+    size = own + r + np.array([0, d * r, d * r + r * (r + 1) / 2])
     return int((size <= most).sum())
 
 # %% ../../nbs/analyst/44_triangular.ipynb #7d183e3f
@@ -222,7 +219,7 @@ def fit_layer(pairs: Pairs, unseen: Pairs, simulations: int) -> Triangular:
     (_, r), (_, d) = (each.shape for each in pairs)
     best, value = _first(pairs, unseen, simulations)
     terms = best.terms
-    for degree in range(1, 1 + _highest(d, r, simulations / 4, terms)):
+    for degree in range(1, 1 + _highest(d, r, simulations / FEW, terms)):
         layer = Triangular.fit(*pairs, degree=degree, terms=terms)
         nats = layer.log_prob(*unseen).mean()
         if not nats > value:
