@@ -97,7 +97,7 @@ def input_smc(
         For a start: a run from the prior, finished or not, that must find no draws where the result
         has none. Default: a fifth of the simulations go into one.
     spare : int
-        Of these simulations, those that another engine could use, at most half. They are left to it
+        How many of max_simulations another engine could use, at most half. They are left to it
         where 60 % of the others bring no power 1, or the others no populations that agree and are
         worth 50 draws.
     **running

@@ -197,15 +197,16 @@ def _first(pairs: Pairs, unseen: Pairs, simulations: int) -> tuple[Triangular, f
 
     def fitted(terms):
         layer = Triangular.fit(*pairs, degree=0, terms=terms)
-        return layer.log_prob(*unseen).mean(), layer
+        return layer, layer.log_prob(*unseen).mean()
 
-    each = simulations / monomials(pairs[1][:1], 2).shape[1]
+    d = pairs[1].shape[1]
+    each = simulations / (d * (d + 1) / 2)
     if each >= PLENTY:
-        return fitted("products")[::-1]
+        return fitted("products")
     found = [fitted("lines"), fitted("squares")]
-    if each >= FEW and _products_tell(found[1][1], pairs, simulations):
+    if each >= FEW and _products_tell(found[1][0], pairs, simulations):
         found.append(fitted("products"))
-    return max(found, key=lambda pair: pair[0])[::-1]
+    return max(found, key=lambda pair: pair[1])
 
 # %% ../../nbs/analyst/44_triangular.ipynb #tr-layer
 def fit_layer(pairs: Pairs, unseen: Pairs, simulations: int) -> Triangular:
