@@ -44,7 +44,10 @@ class Given:
 # %% ../../nbs/analyst/31_many_proposals.ipynb #12c7e900
 def log_prior(prior: Prior, z: np.ndarray) -> np.ndarray:
     "The prior's log density (n,) on unconstrained space at z (n, free); -inf where it is NaN."
-    log_p = prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)
+    if hasattr(prior, "log_density"):  # coordinates whose density is known as it is
+        log_p = prior.log_density(z)
+    else:
+        log_p = prior.log_prob(prior.from_unconstrained(z)) + prior.log_abs_det(z)
     return np.where(np.isnan(log_p), -np.inf, log_p)
 
 # %% ../../nbs/analyst/31_many_proposals.ipynb #536be15f

@@ -8,7 +8,7 @@ __all__ = ['APART', 'LENGTHS', 'TELLING', 'sple', 'LikelihoodPosterior']
 # %% ../../nbs/analyst/46_sple.ipynb #7d605c13
 import math
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Unpack
 
 import numpy as np
@@ -27,11 +27,13 @@ from dpsbi.analyst.likelihood import (
     weighed,
     weighted_draws,
 )
+from .other_coordinates import PriorInNormalCoordinates
 from .pairs import Simulations
-from .proposals import no_weight
+from .proposals import log_prior, no_weight
 from .regions import LikelihoodRounds, Proposal, among, around_chains, region_of
 from .rounds import NeuralRounds
 from .training import Learning, Training, exact_weights
+from .walkers import lasting_rhat
 from ..chains import ess_of, rhat
 from ..mechanisms import Release, coded
 from ..mechanisms.cells import check_cells_told
@@ -98,9 +100,10 @@ def sple(
     if not form.layer and training.final_steps == 0:
         raise ValueError("without a first layer there is no fit in training.final_steps=0 steps")
     options = dict(how=form, learning=Learning(training, noise_draws, call.device))
-    run = LikelihoodRounds(model.prior, simulations, training.defensive)
+    within = _in_normal_coordinates(model)
+    run = LikelihoodRounds(within.prior, simulations, training.defensive)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
-    settings |= dict(form=asdict(form), **about_model(model))
+    settings |= dict(form=asdict(form), coordinates="normal", **about_model(model))
     # before anything is spawned: a run may be given more rounds later
     about = about_run("sple", rng, release, **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
@@ -110,10 +113,29 @@ def sple(
         return _next_proposal(release, run, child, options)
 
     def simulated(z, child):
-        return _simulate(release, model, z, child, call)
+        return _simulate(release, within, z, child, call)
 
     run.follow(children, propose, simulated, call, saved)
-    return _finish(release, run, last, draws, options, call.progress)
+    found = _finish(release, run, last, draws, options, call.progress)
+    return replace(found, simulations=_on_line(found.simulations, within.prior, model.prior))
+
+# %% ../../nbs/analyst/46_sple.ipynb #sp-normal
+def _in_normal_coordinates(model: Model) -> Model:
+    "The same model, unconstrained in normal coordinates; itself where a prior has whole numbers."
+    try:
+        return replace(model, prior=PriorInNormalCoordinates(model.prior))
+    except ValueError:
+        return model
+
+# %% ../../nbs/analyst/46_sple.ipynb #sp-on-line
+def _on_line(sims: Simulations, within, prior) -> Simulations:
+    "Simulations in the coordinates of `within`, told in the prior's own unconstrained space."
+    z = prior.to_unconstrained(within.from_unconstrained(sims.z))
+    shift = log_prior(prior, z) - sims.log_prior
+    shift = np.where(np.isfinite(shift), shift, 0.0)
+    return replace(
+        sims, z=z, log_prior=sims.log_prior + shift, log_proposal=sims.log_proposal + shift
+    )
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-0
 def _simulate(release, model, z, rng, call) -> tuple[np.ndarray, np.ndarray]:
@@ -240,12 +262,12 @@ TELLING = 20  # draws of a walker; fewer do not tell whether walkers have mixed
 
 
 def _chains(likelihood, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
-    "Chains of the posterior, and R-hat of each coordinate: longer ones where walkers do not mix."
+    "Chains of the posterior, and what lasts of R-hat: longer ones where walkers do not mix."
     free = likelihood.prior.free
     walkers = min(200, max(20 * free, draws // 20 // 2 * 2))
     for thin, warmup in LENGTHS:
         chains = sample_chains(likelihood, draws, walkers, thin, warmup, rng)
-        mixed = rhat(chains)
+        mixed = lasting_rhat(chains)
         if chains.shape[1] < TELLING or mixed.max() <= MIXED:
             break
     return chains, mixed
