@@ -140,7 +140,7 @@ class Fit:
     share: float = 0.5
     layer: bool = True
     weigh: bool = True
-    lost: float = 0.002
+    lost: float = 1e-4
     pairs: int = 8192
 
 
