@@ -378,7 +378,9 @@ def test_a_release_off_the_grid_is_blamed_on_the_grid(method):
 
 def test_walkers_that_have_not_mixed_are_named_at_the_limit_of_the_other_methods(monkeypatch):
     apart = np.full(1, 1.05)
-    monkeypatch.setattr(importlib.import_module("dpsbi.analyst.sple"), "lasting_rhat", lambda _: apart)
+    monkeypatch.setattr(
+        importlib.import_module("dpsbi.analyst.sple"), "lasting_rhat", lambda _: apart
+    )
     with pytest.warns(UserWarning, match="R-hat is 1.050, above 1.01"):
         dpsbi.sple(
             COUNT,

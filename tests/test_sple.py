@@ -19,8 +19,9 @@ from dpsbi.analyst.likelihood import (
     polynomial,
     weighed,
 )
+from dpsbi.analyst.other_coordinates import PriorInNormalCoordinates
 from dpsbi.analyst.pairs import temper
-from dpsbi.analyst.proposals import StudentMixture
+from dpsbi.analyst.proposals import StudentMixture, log_prior
 from dpsbi.analyst.regions import (
     Box,
     LikelihoodRounds,
@@ -33,7 +34,7 @@ from dpsbi.analyst.regions import (
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.training import Training
 from dpsbi.analyst.triangular import TERMS, Triangular, _highest, _of_parameters, fit_layer
-from dpsbi.analyst.walkers import sample_chains
+from dpsbi.analyst.walkers import lasting_rhat, sample_chains
 from dpsbi.analyst.whole_numbers import Line, cell
 from dpsbi.chains import rhat
 from dpsbi.checks.testing import agrees
@@ -49,7 +50,7 @@ from dpsbi.mechanisms import (
 )
 from dpsbi.mechanisms.cells import cells
 from dpsbi.model import Model
-from dpsbi.prior import Prior
+from dpsbi.prior import FreePrior, Prior
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators import counts
 from dpsbi.weights import kish
@@ -475,3 +476,44 @@ def test_walkers_of_many_parameters_move():
         each = values.mean(axis=1)
         agrees(each.mean(), truth, each.std() / np.sqrt(len(each)))
     assert rhat(chains).max() < 1.1
+
+
+def test_of_short_chains_what_lasts_is_told():
+    "By chance one in fifty such ensembles of one law has more than 1.01; beyond 1.03 none."
+    rng = np.random.default_rng(1)
+    steps = rng.standard_normal((50, 200)) * np.sqrt(np.r_[1, np.full(49, 0.75)])[:, None]
+    chance = np.zeros((200, 50, 1))
+    for k, step in enumerate(steps):
+        chance[:, k, 0] = 0.5 * chance[:, k - 1, 0] * (k > 0) + step
+    assert lasting_rhat(chance)[0] < 1.03 < rhat(chance)[0]
+    apart = rng.standard_normal((200, 1, 1))
+    assert np.isclose(lasting_rhat(chance + apart)[0], np.sqrt(2), rtol=0.1)
+    modes = 4.0 * (np.arange(200) < 20)[:, None, None]
+    assert lasting_rhat(chance + modes)[0] > 1.3
+
+
+# ---- coordinates
+
+
+def test_rounds_are_in_normal_coordinates_and_told_on_the_line(posterior):
+    "Of the first 300, from the prior; Kolmogorov and Smirnov's test at one in a million."
+    sims = posterior.simulations
+    assert isinstance(posterior.likelihood.prior, PriorInNormalCoordinates)
+    rate = MODEL.prior.from_unconstrained(sims.z)
+    assert np.allclose(sims.z, np.log(rate))
+    assert stats.kstest(rate[:300, 0], stats.gamma(25).cdf).pvalue > 1e-6
+    assert np.allclose(sims.log_prior, log_prior(MODEL.prior, sims.z))
+    ratio = np.exp(sims.log_u)  # its mean under the mixture of proposals is one
+    agrees(ratio.mean(), 1, ratio.std() / np.sqrt(len(ratio)))
+
+
+def test_a_prior_of_whole_numbers_is_refused():
+    source = SimpleNamespace(
+        names=("start",),
+        dim=1,
+        sample=lambda n, rng: rng.integers(0, 5, (n, 1)).astype(float),
+        log_prob=lambda theta: np.full(len(theta), -np.log(5)),
+    )
+    model = Model(FreePrior(source), lambda theta, rng: rng.poisson(np.abs(theta)).astype(float))
+    with pytest.raises(ValueError, match="start draws whole numbers only"):
+        sple(RELEASE, model, rng=np.random.default_rng(1), **TINY)

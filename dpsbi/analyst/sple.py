@@ -85,8 +85,9 @@ def sple(
 
     Raises
     ------
-    ValueError : for input that makes no sense, where all simulations fail, or for a mechanism
-        of one's own whose values come again and again and that states no `step`
+    ValueError : for input that makes no sense, where all simulations fail, for a prior of whole
+        numbers, or for a mechanism of one's own whose values come again and again and that
+        states no `step`
 
     Source: SPPE/SPLE, Algorithm 2.
     """
@@ -100,7 +101,7 @@ def sple(
     if not form.layer and training.final_steps == 0:
         raise ValueError("without a first layer there is no fit in training.final_steps=0 steps")
     options = dict(how=form, learning=Learning(training, noise_draws, call.device))
-    within = _in_normal_coordinates(model)
+    within = replace(model, prior=PriorInNormalCoordinates(model.prior))
     run = LikelihoodRounds(within.prior, simulations, training.defensive)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
     settings |= dict(form=asdict(form), coordinates="normal", **about_model(model))
@@ -117,21 +118,14 @@ def sple(
 
     run.follow(children, propose, simulated, call, saved)
     found = _finish(release, run, last, draws, options, call.progress)
-    return replace(found, simulations=_on_line(found.simulations, within.prior, model.prior))
-
-# %% ../../nbs/analyst/46_sple.ipynb #sp-normal
-def _in_normal_coordinates(model: Model) -> Model:
-    "The same model, unconstrained in normal coordinates; itself where a prior has whole numbers."
-    try:
-        return replace(model, prior=PriorInNormalCoordinates(model.prior))
-    except ValueError:
-        return model
+    return replace(found, simulations=_in_space(found.simulations, within.prior, model.prior))
 
 # %% ../../nbs/analyst/46_sple.ipynb #sp-on-line
-def _on_line(sims: Simulations, within, prior) -> Simulations:
-    "Simulations in the coordinates of `within`, told in the prior's own unconstrained space."
-    z = prior.to_unconstrained(within.from_unconstrained(sims.z))
-    shift = log_prior(prior, z) - sims.log_prior
+def _in_space(sims: Simulations, of, to) -> Simulations:
+    "Simulations in the unconstrained space of one prior, told in that of another."
+    z = to.to_unconstrained(of.from_unconstrained(sims.z))
+    with np.errstate(invalid="ignore"):
+        shift = log_prior(to, z) - sims.log_prior
     shift = np.where(np.isfinite(shift), shift, 0.0)
     return replace(
         sims, z=z, log_prior=sims.log_prior + shift, log_proposal=sims.log_proposal + shift

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
-from datetime import date
+from datetime import datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -260,7 +260,8 @@ def print_row(arguments: Sequence[str], measure: Callable) -> None:
     warm_up(task, method)
     row = dict(task=name, method=method, budget=budget, seed=int(seed))
     row |= measure(task, method, budget, int(seed))
-    row |= dict(date=str(date.today()), processor=processor())
+    now = datetime.now()
+    row |= dict(date=str(now.date()), hour=now.hour, processor=processor())
     row |= dict(versions=versions(), commit=commit())
     print("\n" + json.dumps(row))
 
