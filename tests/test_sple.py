@@ -490,6 +490,7 @@ def test_of_short_chains_what_lasts_is_told():
     assert np.isclose(lasting_rhat(chance + apart)[0], np.sqrt(2), rtol=0.1)
     modes = 4.0 * (np.arange(200) < 20)[:, None, None]
     assert lasting_rhat(chance + modes)[0] > 1.3
+    assert np.isnan(lasting_rhat(chance[:, :3])).all() and np.isnan(lasting_rhat(0 * chance)).all()
 
 
 # ---- coordinates

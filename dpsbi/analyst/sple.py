@@ -81,7 +81,8 @@ def sple(
     -------
     LikelihoodPosterior : .log_prob (normalised by importance sampling), .likelihood,
         .maximum_likelihood(), .simulations with exact weights (where the mechanism has a
-        density; the method itself needs none); info holds R-hat, ESS, log_evidence
+        density; the method itself needs none); info holds R-hat (what lasts of it), ESS,
+        log_evidence
 
     Raises
     ------

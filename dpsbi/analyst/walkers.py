@@ -149,11 +149,15 @@ def sample_chains(
 def lasting_rhat(chains: np.ndarray) -> np.ndarray:
     """R-hat (d,) of many short chains (walkers, draws, d): by what lasts of their differences.
 
-    By the covariance, over walkers, of the means of their two halves.
+    By the covariance, over walkers, of the means of their two halves. NaN of fewer than four
+    draws a walker.
     """
     half = chains.shape[1] // 2
+    if half < 2:
+        return np.full(chains.shape[2], np.nan)
     first, second = (part.mean(axis=1) for part in (chains[:, :half], chains[:, -half:]))
     first, second = (mean - mean.mean(axis=0) for mean in (first, second))
     lasts = (first * second).sum(axis=0) / (len(chains) - 1)
     within = chains.var(axis=1, ddof=1).mean(axis=0)
-    return np.sqrt(1 + np.maximum(lasts, 0) / within)
+    with np.errstate(invalid="ignore"):  # walkers that never move, all at one place
+        return np.sqrt(1 + np.maximum(lasts, 0) / within)
