@@ -54,7 +54,7 @@ def sple(
     simulations: int = 1000,
     noise_draws: int = 8,
     form: str | Fit = "local",
-    training: Training = Training(steps=0, final_steps=200, members=2),
+    training: Training = Training(steps=0, final_steps=1000, members=2, patience=4),
     draws: int = 10_000,
     **running: Unpack[NeuralRunning],
 ) -> "LikelihoodPosterior":
