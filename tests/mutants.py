@@ -179,6 +179,20 @@ MUTANTS = [
     ),
     Mutant(
         "analyst.sple",
+        "Training(steps=0, final_steps=1000, members=2, patience=4)",
+        "Training(steps=0, final_steps=200, members=2, patience=4)",
+        "a last fit that stops halfway where there is much to learn",
+        "test_sple.py::test_the_last_fit_goes_on_while_it_gains",
+    ),
+    Mutant(
+        "analyst.sple",
+        "Training(steps=0, final_steps=1000, members=2, patience=4)",
+        "Training(steps=0, final_steps=1000, members=2, patience=None)",
+        "a last fit that goes on where there is nothing left to learn",
+        "test_sple.py::test_the_last_fit_goes_on_while_it_gains",
+    ),
+    Mutant(
+        "analyst.sple",
         'few = options["how"].share < 1 and likelihood.kernel.power == 0',
         "few = False",
         "rounds of many parameters that run to where nothing was simulated",

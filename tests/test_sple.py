@@ -1,5 +1,6 @@
 """Sequential private likelihood estimation: what holds whatever the data, in a few seconds."""
 
+import inspect
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
-from dpsbi.analyst.flows import Shape
+from dpsbi.analyst.flows import Shape, fit
 from dpsbi.analyst.likelihood import (
     Fit,
     Kernel,
@@ -491,6 +492,39 @@ def test_of_short_chains_what_lasts_is_told():
     modes = 4.0 * (np.arange(200) < 20)[:, None, None]
     assert lasting_rhat(chance + modes)[0] > 1.3
     assert np.isnan(lasting_rhat(chance[:, :3])).all() and np.isnan(lasting_rhat(0 * chance)).all()
+
+
+# ---- the last fit
+
+
+def normal_values(theta, rng):
+    return rng.normal(theta, 1.0, size=(len(theta), 2))
+
+
+def on_two_sides(theta, rng):
+    return normal_values(theta, rng) + rng.choice([-6, 6], size=(len(theta), 2))
+
+
+@pytest.mark.parametrize(
+    ("simulate", "least", "most"), [(normal_values, 0, 400), (on_two_sides, 500, 1000)]
+)
+def test_the_last_fit_goes_on_while_it_gains(monkeypatch, simulate, least, most):
+    "The first layer is right about normal values, and no two humps are normal."
+    last = []
+
+    def trained(*about, **options):
+        fitted = fit(*about, **options)
+        last.append(fitted.steps[-1])
+        return fitted
+
+    monkeypatch.setattr("dpsbi.analyst.likelihood.fit", trained)
+    as_it_is = inspect.signature(sple).parameters["training"].default
+    small = replace(as_it_is, members=1, flow=Shape(layers=1, hidden=16))
+    release = Release(np.ones(2), Query(identity, 1, dim=2), Laplace(0.5))
+    model = Model(Prior(level=stats.norm()), simulate)
+    about = TINY | dict(simulations=1000, training=small)
+    sple(release, model, rng=np.random.default_rng(1), **about)
+    assert least <= last[-1] <= most
 
 
 # ---- coordinates
