@@ -13,7 +13,6 @@ from dpsbi.analyst.flows import Shape, fit
 from dpsbi.analyst.likelihood import (
     Fit,
     Kernel,
-    bounded,
     fit_kernel,
     fit_likelihood,
     fit_log_mean,
@@ -34,7 +33,6 @@ from dpsbi.analyst.regions import (
 )
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.training import Training
-from dpsbi.analyst.triangular import TERMS, Triangular, _highest, _of_parameters, fit_layer
 from dpsbi.analyst.walkers import lasting_rhat, sample_chains
 from dpsbi.analyst.whole_numbers import Line, cell
 from dpsbi.chains import rhat
@@ -110,19 +108,6 @@ def test_kernel_keeps_the_share_that_was_asked():
     size = np.exp(2 * special.logsumexp(log_k) - special.logsumexp(2 * log_k))
     assert np.isclose(size, 1400, rtol=0.05) and 0 < kernel.power <= 1
     assert fit_kernel(u, x, np.array([1.0, 0.0]), 1.0).log(x).max() == 0
-
-
-def test_the_layer_is_a_density():
-    "Bent or straight; the bent one has longer tails."
-    rng = np.random.default_rng(3)
-    u = bounded(rng.normal(size=(5000, 1)))
-    x = rng.normal(u**2, 1 + u**2, size=(5000, 1))
-    for straight in (True, False):
-        layer, t = Triangular.fit(x, u, straight=straight), np.linspace(-30, 30, 400_001)
-        grid = np.sinh(t)[:, None]
-        density = np.exp(layer.log_prob(grid, np.full((len(grid), 1), 0.7)))
-        assert layer.bend.any() != straight
-        assert np.isclose(np.trapezoid(density * np.cosh(t), t), 1, atol=1e-6)
 
 
 def test_whole_numbers():
@@ -237,66 +222,6 @@ def test_bad_input():
         run(Model(MODEL.prior, lambda theta, rng: theta * np.nan))
     with pytest.raises(ValueError, match="final_steps"):
         run(form="paper", training=Training(steps=0, final_steps=0))
-
-
-def test_a_first_layer_has_four_simulations_for_each_coefficient():
-    assert [_highest(d=5, r=20, most=n / 4) for n in (150, 200, 1000, 2000)] == [0, 1, 2, 3]
-
-
-def made_of(n, values, rho=0.0, seed=1):
-    "Releases (n, values) around one parameter, each partly the one before it."
-    g = np.random.default_rng(seed)
-    u, e = bounded(g.normal(size=(n, 1))), g.normal(size=(n, values))
-    for j in range(1, values):
-        e[:, j] += rho * e[:, j - 1]
-    return 0.3 * u + e, u
-
-
-def test_unseen_pairs_choose_how_much_a_first_layer_is_regressed_on():
-    "Independent values on the parameter alone, a chain on the values before."
-    for rho, degree in ((0.0, 0), (1.0, 1)):
-        pairs, unseen = (made_of(2000, 8, rho, seed) for seed in (1, 2))
-        layer = fit_layer(pairs, unseen, 2000)
-        assert layer.degree == degree
-        found = [Triangular.fit(*pairs, degree=k).log_prob(*unseen).mean() for k in (0, 1, 2)]
-        assert np.isclose(layer.log_prob(*unseen).mean(), max(found), atol=0.02)
-
-
-def test_unseen_pairs_choose_whether_a_first_layer_bends():
-    "A value that is normal stays so; one that is skewed becomes so."
-    pairs, unseen = (made_of(2000, 2, seed=seed) for seed in (1, 2))
-    straight = fit_layer(pairs, unseen, 2000).log_prob(*unseen).mean()
-    pairs, other = ((np.sinh(2 * x), u) for x, u in (pairs, unseen))
-    layer = fit_layer(pairs, other, 2000)
-    assert (layer.bend > 1).all()
-    slope = np.log(2 * np.cosh(2 * unseen[0])).sum(axis=1).mean()
-    assert abs(layer.log_prob(*other).mean() + slope - straight) < 0.05
-
-
-def of_twelve(n, product, seed):
-    "Releases (n, 6) around as many of twelve parameters, and around a product of two."
-    g = np.random.default_rng(seed)
-    u = g.normal(size=(n, 12))
-    return u[:, :6] + product * u[:, :1] * u[:, 1:7] + g.normal(size=(n, 6)), u
-
-
-@pytest.mark.parametrize("product", [0.0, 0.5])
-def test_products_of_parameters_are_taken_where_they_tell(product):
-    "They have 78 coefficients beside 13, and 2,000 simulations."
-    pairs, unseen = (of_twelve(2000, product, seed) for seed in (1, 2))
-    layer = fit_layer(pairs, unseen, 2000)
-    assert (layer.terms == "products") == (product > 0)
-    found = [Triangular.fit(*pairs, degree=0, terms=t).log_prob(*unseen).mean() for t in TERMS]
-    assert found[2] > max(found[:2]) if product else found[2] < max(found[:2])
-    assert layer.log_prob(*unseen).mean() > max(found) - 0.02
-
-
-def test_terms_of_parameters_are_those_that_are_said():
-    u = np.random.default_rng(1).normal(size=(5, 3))
-    line, square = np.c_[np.ones(5), u], np.c_[np.ones(5), u, u**2]
-    assert np.array_equal(_of_parameters(u, "lines"), line)
-    assert np.array_equal(_of_parameters(u, "squares"), square)
-    assert _of_parameters(u, "products").shape == (5, 10)
 
 
 def test_a_tilt_needs_simulations_for_each_coefficient_of_its_regression():
