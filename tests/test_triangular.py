@@ -155,3 +155,18 @@ def test_widths_are_not_those_of_the_simulations_that_were_fitted():
     layer = Triangular.fit(x, u, degree=0, terms="lines")
     mean_log_sd = -layer.forward(x, u)[1].mean() / 8
     assert 0.87 < np.exp(mean_log_sd) < 1.0  # six seeds: 0.92 ± 0.01, and uncorrected 0.83
+
+
+@pytest.mark.parametrize("straight", [True, False])
+@pytest.mark.parametrize("degree", range(4))
+def test_what_is_constant_or_known_is_fitted(degree, straight):
+    "Values that never change, that come twice, or that parameters say; few simulations, and one."
+    rng = np.random.default_rng(5)
+    u = rng.normal(size=(300, 2))
+    a = u[:, :1] + rng.normal(size=(300, 1))
+    cases = [np.c_[np.full(300, 3.0), a], np.c_[a, a, 2 * a, a + 1e-9 * u], np.c_[u, u**2, a]]
+    cases += [x[:8] for x in cases] + [x[:1] for x in cases]
+    for x in cases:
+        of = u[: len(x)]
+        layer = Triangular.fit(x, of, degree=degree, straight=straight)
+        assert np.isfinite(layer.log_prob(x, of)).all()

@@ -171,7 +171,9 @@ WEAK, STRONG = 1e-2, 1e8  # least and greatest precision of a coefficient's prio
 
 def _inverse(information: np.ndarray, precision: np.ndarray) -> np.ndarray:
     "Of the information (p, p) with the precisions (p,) added to its diagonal."
-    upper, failed = lapack.dpotrf(information + np.diag(precision))
+    # equal columns: more than what rounding leaves, and nothing beside what is known
+    added = precision + 1e-10 * np.diag(information)
+    upper, failed = lapack.dpotrf(information + np.diag(added))
     if failed:
         raise np.linalg.LinAlgError("the information is not positive definite")
     inverse, _ = lapack.dpotri(upper)
@@ -260,7 +262,7 @@ def _coordinate(
         return b, g, of_mean, of_variance
 
     left = y - mean @ (_inverse(plain, precision) @ told)
-    v = left @ left / len(y) + 1e-300
+    v = left @ left / len(y) + 1e-12  # of a constant, too
     _, g, *precisions = fitted(plain / v, told / v, precision, precision[:p])
     sd = np.exp(_log_sd(variance, g))
     scaled = mean / sd[:, None]
