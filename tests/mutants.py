@@ -221,7 +221,7 @@ MUTANTS = [
     ),
     Mutant(
         "analyst.triangular",
-        "return simulations * squares.max() > most",
+        "return bool((simulations * squares > most).any())",
         "return False",
         "products of parameters left out that tell",
         "test_triangular.py::test_products_of_parameters_are_taken_where_they_tell",
@@ -1255,6 +1255,12 @@ MUTANTS += [
         "parts.append(BANDS + band[farther])",
         "parts.append(BANDS + band[_])",
         "products shrunk by the nearer of their coordinates",
+    ),
+    Mutant(
+        "analyst.triangular",
+        "return _more_than_chance(squares, count, simulations)",
+        "return True",
+        "products of coordinates tried where they tell nothing",
     ),
     Mutant(
         "analyst.triangular",

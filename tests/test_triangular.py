@@ -54,6 +54,23 @@ def test_unseen_pairs_choose_how_much_a_first_layer_is_regressed_on():
         assert np.isclose(layer.log_prob(*unseen).mean(), max(found), atol=0.02)
 
 
+@pytest.mark.parametrize("product", [0.0, 0.3])
+def test_products_of_coordinates_are_looked_for_where_they_tell(product, monkeypatch):
+    "A chain whose last value is also around a product of two before; and fits are counted."
+    degrees, fit = [], Triangular.fit.__func__
+
+    def counted(cls, *args, **more):
+        degrees.append(more["degree"])
+        return fit(cls, *args, **more)
+
+    monkeypatch.setattr(Triangular, "fit", classmethod(counted))
+    pairs, unseen = (made_of(3000, 4, 0.7, seed) for seed in (1, 2))
+    for x, _ in (pairs, unseen):
+        x[:, 3] += product * x[:, 0] * x[:, 1]
+    layer = fit_layer(pairs, unseen, 3000)
+    assert (layer.degree == 3) == (3 in degrees) == (product > 0)
+
+
 def test_unseen_pairs_choose_whether_a_first_layer_bends():
     "A value that is normal stays so; one that is skewed becomes so."
     pairs, unseen = (made_of(2000, 2, seed=seed) for seed in (1, 2))

@@ -275,6 +275,12 @@ PLENTY, FEW = 100, 4  # simulations for each coefficient: enough for products un
 CHANCE = 0.01  # that products are tried where none matters
 
 
+def _more_than_chance(squares: np.ndarray, count: np.ndarray, simulations: int) -> bool:
+    "Whether some value has larger correlations, of sums of squares (r,) of so many (r,) each."
+    most = stats.chi2(np.maximum(count, 1)).isf(CHANCE / len(squares))
+    return bool((simulations * squares > most).any())
+
+# %% ../../nbs/analyst/44_triangular.ipynb #tr-products-tell
 def _products_tell(layer: Triangular, pairs: Pairs, simulations: int) -> bool:
     "Whether products of parameters u explain what such a layer leaves of some value."
     x, u = pairs
@@ -283,8 +289,25 @@ def _products_tell(layer: Triangular, pairs: Pairs, simulations: int) -> bool:
     products = products[:, products.std(axis=0) > 1e-6]  # squares are in the basis
     y, products = (stats.zscore(each, axis=0) for each in (y, products))
     squares = np.square(products.T @ y / len(y)).sum(axis=0)
-    most = stats.chi2(products.shape[1]).isf(CHANCE / y.shape[1])
-    return simulations * squares.max() > most
+    return _more_than_chance(squares, np.full(y.shape[1], products.shape[1]), simulations)
+
+# %% ../../nbs/analyst/44_triangular.ipynb #tr-coordinates-tell
+def _coordinates_tell(layer: Triangular, pairs: Pairs, simulations: int) -> bool:
+    "As `_products_tell`, of coordinates before a value: with parameters, and with each other."
+    (x, u), place = pairs, np.arange(layer.centre.size)
+    t, y = bounded(layer.units(x)[0]), layer.forward(x, u)[0]
+    y = y / np.maximum(y.std(axis=0), 1e-12)
+    squares, count = np.zeros(len(place)), np.zeros(len(place))
+    for factor, others in [(each, place) for each in u.T] + [(t[:, k], place[k:]) for k in place]:
+        products = factor[:, None] * t[:, others]
+        products = products - products.mean(axis=0)
+        correlations = (products / np.maximum(products.std(axis=0), 1e-12)).T @ y / len(y)
+        before = others[:, None] < place
+        squares, count = (
+            squares + (before * correlations**2).sum(axis=0),
+            count + before.sum(axis=0),
+        )
+    return _more_than_chance(squares, count, simulations)
 
 # %% ../../nbs/analyst/44_triangular.ipynb #tr-first-2
 def _first(pairs: Pairs, unseen: Pairs, simulations: int) -> tuple[Triangular, float]:
@@ -316,7 +339,11 @@ def fit_layer(pairs: Pairs, unseen: Pairs, simulations: int) -> Triangular:
     best, value = _first(pairs, unseen, simulations)
     said = dict(terms=best.terms, simulations=simulations)
     highest = _highest(d, r, simulations / FEW, best.terms)
-    for degree in sorted({1, highest} - {0}) if highest else ():
+    for degree in (1, highest):
+        if not best.degree < degree <= highest:
+            break
+        if degree > 1 and not _coordinates_tell(best, pairs, simulations):
+            break
         layer = Triangular.fit(*pairs, degree=degree, **said)
         nats = layer.log_prob(*unseen).mean()
         if not nats > value:
