@@ -303,10 +303,8 @@ def _coordinates_tell(layer: Triangular, pairs: Pairs, simulations: int) -> bool
         products = products - products.mean(axis=0)
         correlations = (products / np.maximum(products.std(axis=0), 1e-12)).T @ y / len(y)
         before = others[:, None] < place
-        squares, count = (
-            squares + (before * correlations**2).sum(axis=0),
-            count + before.sum(axis=0),
-        )
+        squares = squares + (before * correlations**2).sum(axis=0)
+        count = count + before.sum(axis=0)
     return _more_than_chance(squares, count, simulations)
 
 # %% ../../nbs/analyst/44_triangular.ipynb #tr-first-2
