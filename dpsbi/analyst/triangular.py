@@ -272,7 +272,7 @@ def _coordinate(
 # %% ../../nbs/analyst/44_triangular.ipynb #tr-first
 Pairs = tuple[np.ndarray, np.ndarray]
 PLENTY, FEW = 100, 4  # simulations for each coefficient: enough for products unasked, and least
-CHANCE = 0.01  # that products are tried where none matters
+CHANCE = 0.01  # about: that products are tried where none matters
 
 
 def _more_than_chance(squares: np.ndarray, count: np.ndarray, simulations: int) -> bool:
