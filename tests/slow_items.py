@@ -10,6 +10,7 @@ the fast tests watch those, and a row names its commit.
 import ast
 import hashlib
 import json
+import symtable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,12 +39,41 @@ def tree_of(source: str) -> ast.Module | None:
 
 
 @lru_cache(maxsize=None)
+def scopes_of(source: str) -> list[symtable.SymbolTable]:
+    "That of the module, and then those of its functions, classes and comprehensions."
+    if tree_of(source) is None:
+        return []
+    found = [symtable.symtable(source, "cell", "exec")]
+    for scope in found:  # it grows meanwhile
+        found += scope.get_children()
+    return found
+
+
+@lru_cache(maxsize=None)
+def globals_in(source: str) -> dict[str, list[symtable.Symbol]]:
+    "The symbols of each name that is global where it stands: a function's own names are not."
+    found = {}
+    for scope in scopes_of(source):
+        for symbol in scope.get_symbols():
+            if scope.get_type() == "module" or symbol.is_global():
+                found.setdefault(symbol.get_name(), []).append(symbol)
+    return found
+
+
+def fixtures_in(source: str) -> set[str]:
+    "Parameters of tests and of fixtures."
+    nodes = tree_of(source).body if tree_of(source) else []
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    asking = [f for f in functions if f.name.startswith("test_") or f.decorator_list]
+    return {argument.arg for f in asking for argument in f.args.args}
+
+
+@lru_cache(maxsize=None)
 def read_in(source: str) -> frozenset[str]:
-    "Names that are read; of a function its parameters too, which for a test are fixtures."
-    nodes = ast.walk(tree_of(source) or ast.Module([], []))
-    found = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    nodes = ast.walk(tree_of(source) or ast.Module([], []))
-    return frozenset(found | {n.arg for n in nodes if isinstance(n, ast.arg)})
+    "Global names that are read, and fixtures."
+    names = globals_in(source).items()
+    read = {name for name, symbols in names if any(s.is_referenced() for s in symbols)}
+    return frozenset(read | fixtures_in(source))
 
 
 def owner(node: ast.AST) -> str:
@@ -53,44 +83,36 @@ def owner(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-@lru_cache(maxsize=None)
-def bound_in(source: str) -> frozenset[str]:
-    "Names that are bound, or whose members or items are set, or called as a statement."
+def changed_in(source: str) -> set[str]:
+    "Names whose members or items are set, or called as a statement."
     found = set()
     for node in ast.walk(tree_of(source) or ast.Module([], [])):
         match node:
-            case ast.Name(id=name, ctx=ast.Store()):
-                found.add(name)
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
-            case ast.alias(name=name, asname=other):
-                found.add(other or name.partition(".")[0])
             case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
                 found.add(owner(node))
             case ast.Expr(value=ast.Call(func=ast.Attribute()) as call):
                 found.add(owner(call))
-    return frozenset(found)
+    return found
+
+
+@lru_cache(maxsize=None)
+def bound_in(source: str) -> frozenset[str]:
+    "Global names that are bound or changed."
+    found = changed_in(source)
+    for name, symbols in globals_in(source).items():
+        if any(symbol.is_assigned() or symbol.is_imported() for symbol in symbols):
+            found.add(name)
+    return frozenset(found & globals_in(source).keys())
 
 
 @dataclass(frozen=True)
 class Cell:
-    "A code cell, with the names that it binds and those that it reads."
+    "A code cell."
 
     id: str
     source: str
     slow: bool
     skipped: bool
-
-    def names(self, kind: type) -> set[str]:
-        try:
-            tree = ast.parse(self.source)
-        except SyntaxError:
-            return set()
-        found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        names = {node.id for node in found if isinstance(node.ctx, kind)}
-        if kind is ast.Store:
-            names |= {node.name for node in tree.body if hasattr(node, "name")}
-        return names
 
 
 def cells_of(path: Path) -> list[Cell]:
@@ -105,15 +127,6 @@ def cells_of(path: Path) -> list[Cell]:
     return [cell for cell in found if cell.source.strip()]
 
 
-def needed(cells: list[Cell], wanted: Cell) -> list[Cell]:
-    "The slow cells before this one whose names it reads, and those that they need."
-    earlier = [cell for cell in cells[: cells.index(wanted)] if cell.slow]
-    reads = wanted.names(ast.Load)
-    direct = [cell for cell in earlier if cell.names(ast.Store) & reads]
-    further = [cell for each in direct for cell in needed(cells, each)]
-    return list(dict.fromkeys([*further, *direct]))
-
-
 def behind(cells: list[Cell], wanted: Cell) -> list[Cell]:
     "The cell, and those before it that bind or change what it reads, or what these read."
     earlier = [cell for cell in cells[: cells.index(wanted)] if not cell.skipped]
@@ -124,6 +137,11 @@ def behind(cells: list[Cell], wanted: Cell) -> list[Cell]:
         if not more:
             return [cell for cell in (*earlier, wanted) if cell in found]
         found |= more
+
+
+def needed(cells: list[Cell], wanted: Cell) -> list[Cell]:
+    "The slow cells that it cannot do without."
+    return [cell for cell in behind(cells, wanted) if cell.slow and cell != wanted]
 
 
 @lru_cache(maxsize=None)

@@ -185,6 +185,10 @@ def test_what_a_row_holds_for(tmp_path):
     assert key(*changed) != key("a = [0]", last) != key("a = [0]", "a[0] = 1", last)
     late = "def f(a):\n    return g(a)"
     assert key(late, "g = len", last) != key(late, "g = abs", last)
+    own = "def h(f):\n    a = [f for f in [1]]\n    a[0] = 1\n    return a"
+    assert key(changed[0], last) == key(changed[0], own, last)  # names of a function's own
+    told = "def h():\n    global a\n    a = 1"
+    assert key(changed[0], last) != key(changed[0], told, last)
 
 
 def test_a_slow_test_rests_on_its_fixtures_and_helpers():
