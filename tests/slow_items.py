@@ -51,11 +51,11 @@ def scopes_of(source: str) -> list[symtable.SymbolTable]:
 
 @lru_cache(maxsize=None)
 def globals_in(source: str) -> dict[str, list[symtable.Symbol]]:
-    "The symbols of each name that is global where it stands: a function's own names are not."
+    "The symbols of each name that is global where it stands, or imported there."
     found = {}
     for scope in scopes_of(source):
         for symbol in scope.get_symbols():
-            if scope.get_type() == "module" or symbol.is_global():
+            if scope.get_type() == "module" or symbol.is_global() or symbol.is_imported():
                 found.setdefault(symbol.get_name(), []).append(symbol)
     return found
 

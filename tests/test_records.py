@@ -15,7 +15,18 @@ from forked import ROOT, Item, name_of, notebook_files, pooled
 from mutants import MUTANTS, RECORD, files_of
 from mutants import name_of as name_of_mutant
 from pictures import brought_up, older, parsed, pictures, pictures_of, recorded
-from slow_items import RESULTS, SLOW, cells_of, due, keep, needed, rows, slow_tests, statements
+from slow_items import (
+    RESULTS,
+    SLOW,
+    cells_of,
+    due,
+    keep,
+    modules_read,
+    needed,
+    rows,
+    slow_tests,
+    statements,
+)
 from slow_items import key as key_of
 
 
@@ -189,6 +200,11 @@ def test_what_a_row_holds_for(tmp_path):
     assert key(changed[0], last) == key(changed[0], own, last)  # names of a function's own
     told = "def h():\n    global a\n    a = 1"
     assert key(changed[0], last) != key(changed[0], told, last)
+
+
+def test_a_function_s_own_imports_are_read():
+    (part,) = statements("def f():\n    from dpsbi.weights import ess\n    return ess")
+    assert "dpsbi.weights" in modules_read([part])
 
 
 def test_a_slow_test_rests_on_its_fixtures_and_helpers():
