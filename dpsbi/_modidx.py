@@ -1770,6 +1770,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs.Weighing.sharing': ( 'analyst/pairs.html#weighing.sharing',
                                                                                'dpsbi/analyst/pairs.py'),
+                                     'dpsbi.analyst.pairs._higher': ('analyst/pairs.html#_higher', 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs._partners': ('analyst/pairs.html#_partners', 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs.scaled_exp': ('analyst/pairs.html#scaled_exp', 'dpsbi/analyst/pairs.py'),
                                      'dpsbi.analyst.pairs.temper': ('analyst/pairs.html#temper', 'dpsbi/analyst/pairs.py')},

@@ -206,6 +206,20 @@ MUTANTS = [
         "test_sple.py::test_the_next_round_is_among_few_simulations",
     ),
     Mutant(
+        "analyst.pairs",
+        "if peak < wanted / 2:",
+        "if True:",
+        "a power of η before the first dip of the effective size, where it rises again",
+        "test_sppe.py::test_the_power_is_looked_for_beyond_a_dip_of_the_effective_size",
+    ),
+    Mutant(
+        "analyst.pairs",
+        "if peak < wanted / 2:",
+        "if peak == 0:",
+        "a power of η at which a handful of simulations have all weight",
+        "test_sppe.py::test_the_power_is_looked_for_beyond_a_dip_of_the_effective_size",
+    ),
+    Mutant(
         "analyst.regions",
         "power = temper(log_u, log_f, wanted)",
         "power = temper(log_u, log_f, 2)",
