@@ -207,14 +207,14 @@ MUTANTS = [
     ),
     Mutant(
         "analyst.pairs",
-        "if peak < wanted / 2:",
+        "if 0.9 * peak < least:",
         "if True:",
         "a power of η before the first dip of the effective size, where it rises again",
         "test_sppe.py::test_the_power_is_looked_for_beyond_a_dip_of_the_effective_size",
     ),
     Mutant(
         "analyst.pairs",
-        "if peak < wanted / 2:",
+        "if 0.9 * peak < least:",
         "if peak == 0:",
         "a power of η at which a handful of simulations have all weight",
         "test_sppe.py::test_the_power_is_looked_for_beyond_a_dip_of_the_effective_size",

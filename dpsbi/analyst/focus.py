@@ -28,7 +28,8 @@ LOST = 3.0  # weighed simulations near the release for each feature or parameter
 # %% ../../nbs/analyst/42_focus.ipynb #6aaed9ea-2
 def power_of(sims: Simulations) -> float:
     "The power γ (0 to 1) of η that leaves enough simulations to count."
-    return temper(sims.log_u, sims.log_eta, max(ENOUGH, SHARE * len(sims)))
+    wanted = max(ENOUGH, SHARE * len(sims))
+    return temper(sims.log_u, sims.log_eta, wanted, least=ENOUGH)
 
 # %% ../../nbs/analyst/42_focus.ipynb #6aaed9ea-3
 def around(

@@ -63,31 +63,30 @@ class Simulations:
         )
 
 # %% ../../nbs/analyst/41_pairs.ipynb #d6c4a87b
-def _higher(size: Callable, power: float, wanted: float) -> float:
-    """A higher power, if the effective size rises again to half of what is wanted, or more.
-
-    There nine tenths of its second peak will do.
-    """
+def _higher(size: Callable, power: float, wanted: float, least: float) -> float:
+    "A higher power, if the effective size rises again, and nine tenths of its peak are enough."
     powers = np.geomspace(max(power, 1e-6), 1, 33)[1:]
     sizes = np.array([size(each) for each in powers])
     risen = sizes > 1.1 * np.minimum.accumulate(sizes)
     peak = sizes[risen].max(initial=0)
-    if peak < wanted / 2:
+    if 0.9 * peak < least:
         return power
     wanted = min(wanted, 0.9 * peak)
     last = powers[sizes >= wanted].max()
     return largest_power(lambda each: size(each) >= wanted, last, halvings=30)
 
 
-def temper(log_u: np.ndarray, log_eta: np.ndarray, wanted: float) -> float:
+def temper(
+    log_u: np.ndarray, log_eta: np.ndarray, wanted: float, least: float | None = None
+) -> float:
     """The largest power in [0, 1] at which the weights u η^power keep an effective size.
 
     Parameters
     ----------
     log_u : array (N,), prior over proposal; -inf where a simulation does not count
     log_eta : array (N,), log density of the release given each simulation
-    wanted : the effective size; where u itself has hardly as much, nine tenths of u's. The
-        size may fall and rise again; where it rises to half of what is wanted, that is enough
+    wanted : the effective size; where u itself has hardly as much, nine tenths of u's
+    least : what is enough where the size falls and rises again; by default what is wanted
 
     Returns
     -------
@@ -103,7 +102,7 @@ def temper(log_u: np.ndarray, log_eta: np.ndarray, wanted: float) -> float:
         return kish(log_u[kept] + power * log_eta[kept])
 
     found = largest_power(lambda power: size(power) >= wanted, halvings=30)
-    return _higher(size, found, wanted) if found < 1 else 1.0
+    return _higher(size, found, wanted, least or wanted) if found < 1 else 1.0
 
 # %% ../../nbs/analyst/41_pairs.ipynb #b0e6315a
 INNER = 20_000  # more simulations than this are thinned, by v, before each pool
