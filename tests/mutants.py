@@ -2079,6 +2079,13 @@ MUTANTS += [
     ),
     Mutant(
         "analyst.training",
+        "return free >= MANY and near.worth < wanted",
+        "return near.worth < wanted",
+        "rounds of two parameters that go back to the prior, where its draws miss the posterior",
+        "test_sppe.py::test_with_few_parameters_rounds_never_go_back",
+    ),
+    Mutant(
+        "analyst.training",
         "LOST * min(near.scaling.whiten.shape[1], free)",
         "LOST * near.scaling.whiten.shape[1]",
         "four parameters behind thirty values are given up",

@@ -154,13 +154,19 @@ def test_rounds_go_back_to_the_prior_where_no_weight_would_be_left(tmp_path):
     assert np.array_equal(resumed.theta, found.theta)
 
 
-@pytest.mark.parametrize("features, free, needed", [(30, 4, 12), (5, 50, 15), (8, 8, 24)])
+@pytest.mark.parametrize("features, free, needed", [(30, 10, 30), (5, 50, 15), (18, 18, 54)])
 def test_what_is_near_is_counted_by_features_or_parameters_whichever_are_fewer(
     features, free, needed
 ):
     scaling = SimpleNamespace(whiten=np.zeros((40, features)))
     at = [SimpleNamespace(worth=needed + more, scaling=scaling) for more in (-0.5, 0.5)]
     assert [module._lost(near, free) for near in at] == [True, False]
+
+
+def test_with_few_parameters_rounds_never_go_back():
+    scaling = SimpleNamespace(whiten=np.zeros((40, 30)))
+    nothing = SimpleNamespace(worth=1.0, scaling=scaling)
+    assert [module._lost(nothing, free) for free in (2, 9, 10)] == [False, False, True]
 
 
 def test_temper_finds_the_power():

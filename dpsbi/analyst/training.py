@@ -27,6 +27,7 @@ from dpsbi.analyst.focus import (  # noqa: F401
     ENOUGH,
     FEW,
     LOST,
+    MANY,
     SHARE,
     SHARED,
     SHARP,
@@ -207,8 +208,12 @@ def _pairs(
 
 # %% ../../nbs/analyst/42_training.ipynb #tr-lost
 def _lost(near: Near, free: int) -> bool:
-    "Whether less is near than tells of its features, or of its parameters where these are fewer."
-    return near.worth < LOST * min(near.scaling.whiten.shape[1], free)
+    """Whether less is near than tells of its features, or of its parameters where these are fewer.
+
+    With few parameters it never is: draws of the prior would not find a narrow posterior.
+    """
+    wanted = LOST * min(near.scaling.whiten.shape[1], free)
+    return free >= MANY and near.worth < wanted
 
 # %% ../../nbs/analyst/42_training.ipynb #0c374d2d
 @on_one_thread
