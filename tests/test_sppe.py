@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpsbi import mechanisms
 from dpsbi.analyst import pairs as pairs_room
@@ -316,6 +316,23 @@ def test_a_seed_fixes_an_estimator_on_any_number_of_threads():
             learnt = amortise(query, Laplace(1.0), model, rng=np.random.default_rng(1), **how)
         found.append(learnt.flow.arrays())
     assert all(np.array_equal(array, found[1][name]) for name, array in found[0].items())
+
+
+def test_a_network_begins_on_one_thread(monkeypatch):
+    "Whether two threads add up otherwise depends on the machine; so they are counted."
+    release, model = shares(Laplace(2.0), [9.5, 21, 22])
+    found, fit_scaling = [], module.fit_scaling
+
+    def counted(*args, **options):
+        found.extend(pool["num_threads"] for pool in threadpool_info())
+        return fit_scaling(*args, **options)
+
+    monkeypatch.setattr(module, "fit_scaling", counted)
+    how = dict(simulations=200, training=TINY["training"], progress=False)
+    with threadpool_limits(2):
+        assert max(pool["num_threads"] for pool in threadpool_info()) == 2
+        amortise(release.query, release.mechanism, model, rng=np.random.default_rng(1), **how)
+    assert set(found) == {1}
 
 
 @pytest.mark.parametrize(
