@@ -245,7 +245,7 @@ def warm_up(task: Task, method: str) -> None:
         import_module(WHOLE[method.split()[0]])
     weight = torch.nn.Parameter(torch.zeros(1))
     weight.sum().backward()
-    torch.optim.Adam([weight]).step()  # the first one imports a thousand modules
+    torch.optim.Adam([weight]).step()  # the first one imports more of torch
     task.model.simulate(
         task.model.prior.sample(10, np.random.default_rng(0)), np.random.default_rng(0)
     )
