@@ -7,6 +7,7 @@ __all__ = ['all_values', 'values_asked', 'simulate_kept', 'told_of', 'handed_ove
 
 # %% ../nbs/10_behind.ipynb #behind-import
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -98,6 +99,8 @@ def simulate_kept(
     log_weights: np.ndarray | float = 0.0,
     *,
     rng: np.random.Generator,
+    made: np.ndarray | tuple = (),
+    each: Callable[[np.ndarray], None] | None = None,
     **running: Unpack[Working],
 ) -> np.ndarray:
     """log η(s_dp | s) (n,) of one simulation at each row of theta, whose values go to a keeper.
@@ -118,16 +121,24 @@ def simulate_kept(
         What each draw weighs besides η, as far as it is known: which values are kept depends on it.
     rng : numpy.random.Generator
         One child of it goes to each batch.
+    made : array (m,)
+        log η of the first m rows, simulated before a kill: their values are with the keeper.
+    each : callable, optional
+        Called after each batch, with log η of all rows so far.
     **running
         See `dpsbi.running.Working`.
     """
     call = Call.of(running, simulate_kept)
     log_eta = np.empty(len(theta))
+    log_eta[: len(made)] = made
     log_weights = np.broadcast_to(log_weights, len(theta))
-    for rows, values, found in weighed_batches(release, model, theta, _values, rng, call):
+    what = release, model, theta, _values, rng, call, len(made)
+    for rows, values, found in weighed_batches(*what):
         log_eta[rows] = found
         impossible = found == -np.inf
         keeper.add(values, np.where(impossible, -np.inf, log_weights[rows] + found))
+        if each is not None:
+            each(log_eta[: rows.stop])
     return log_eta
 
 

@@ -35,7 +35,14 @@ def _checked_prior(prior: Any) -> Any:
     draws = prior.sample(16, np.random.default_rng(0))
     if not np.isfinite(prior.log_prob(draws)).all():
         raise ValueError("the prior's log_prob is NaN or infinite at the prior's own draws")
-    return prior if hasattr(prior, "to_unconstrained") else FreePrior(prior)
+    maps = ("free", "from_unconstrained", "log_abs_det", "to_unconstrained")
+    missing = [name for name in maps if not hasattr(prior, name)]
+    if 0 < len(missing) < len(maps):
+        raise TypeError(
+            "a prior that maps to unconstrained space needs all four members of it; "
+            f"{type(prior).__name__} lacks {', '.join(missing)}"
+        )
+    return FreePrior(prior) if missing else prior
 
 # %% ../nbs/09_model.ipynb #model-from-inputs
 @dataclass(frozen=True)

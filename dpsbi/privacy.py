@@ -112,6 +112,8 @@ class Query(Stated):
                 "call it with x[None]"
             )
         s = np.asarray(self.fn(x))
+        if x.ndim == 1 and s.shape == x.shape:  # data sets that are one number each
+            s = s[:, None]
         if s.ndim != 2 or s.shape[0] != x.shape[0]:
             raise ValueError(
                 f"the query must map a batch of {x.shape[0]} data sets to shape ({x.shape[0]}, r), "

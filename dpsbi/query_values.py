@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .datasets import Simulator, parted, simulated
+from .datasets import Simulator, parted, simulated, where_possible
 from .privacy import Query, identity, numeric
 
 # %% ../nbs/08_query_values.ipynb #0861f659
@@ -39,10 +39,10 @@ def data_values(query: Query, x: np.ndarray, dim: int | None = None) -> np.ndarr
     return s
 
 # %% ../nbs/08_query_values.ipynb #qv-where
-def _failed(model: Simulator, x: np.ndarray) -> np.ndarray:
-    "Which rows (B,) of a plain function's data sets are calls that failed."
+def _failed(model: Simulator, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
+    "Which rows (B,) are calls of a plain function that failed, or were not made."
     if getattr(model.simulate, "failures", "raise") != "nan":
-        return np.zeros(len(x), bool)
+        return ~where_possible(model, theta)
     return np.isnan(x).reshape(len(x), -1).all(axis=1)
 
 
@@ -65,7 +65,7 @@ def values_where_simulated(
         r, where all calls have failed.
     """
     x = simulated(model, theta, rng)
-    failed = _failed(model, x)
+    failed = _failed(model, theta, x)
     if not failed.any():
         return ask(x)
     s = ask(x[~failed]) if not failed.all() else np.empty((0, width))

@@ -94,6 +94,16 @@ def keywords(function: Callable) -> list[str]:
     return list(running.__annotations__)
 
 # %% ../nbs/08_running.ipynb #running-elsewhere
+def _check_executor(executor: Any) -> None:
+    "TypeError for what nothing can be submitted to."
+    if executor is None or (hasattr(executor, "submit") and not isinstance(executor, type)):
+        return
+    raise TypeError(
+        "executor must be one of concurrent.futures, such as ThreadPoolExecutor(4), loky's, Dask's "
+        f"client.get_executor() or MPIPoolExecutor(), not {executor!r}"
+    )
+
+
 def _check_elsewhere(running, function, name, kind) -> None:
     "TypeError for fields of a dataclass that came as keywords."
     belong = [each for each in running if each in kind.__dataclass_fields__]
@@ -137,7 +147,7 @@ class Call:
         ------
         TypeError
             For a keyword that the function does not take; it names the dataclass that has it, or
-            the nearest that the function does.
+            the nearest that the function does. For an executor that is none.
         """
         for name, kind in options.items():
             _check_elsewhere(running, function, name, kind)
@@ -145,6 +155,7 @@ class Call:
         for name in running:
             if name not in known:
                 raise _unknown(function, name, known)
+        _check_executor(running.get("executor"))
         return cls(**running)
 
     @property

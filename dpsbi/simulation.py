@@ -82,7 +82,7 @@ def released_width(release: Release) -> int:
 
 # %% ../nbs/08_simulation.ipynb #model-batches
 def in_batches(
-    release: Release, model: Simulator, theta: np.ndarray, work: Callable, rng, call: Call
+    release: Release, model: Simulator, theta: np.ndarray, work: Callable, rng, call: Call, first=0
 ) -> Iterator:
     """work(model, release, theta, rng) batch by batch: a slice of the rows, and what it returns.
 
@@ -98,19 +98,19 @@ def in_batches(
         One child of it goes to each batch.
     call : Call
         The executor, and the bar.
+    first : int
+        Rows that have been simulated already: whole batches, which are left out.
     """
     sizes = model_batches(model, len(theta))
-    starts = np.cumsum([0, *sizes[:-1]])
+    ends = np.cumsum(sizes)
     small = MAX_BATCH // max(sizes, default=1)  # of small batches many are in flight
-    window = max(in_flight(call.executor), small)
-    tasks = (
-        (model, release, theta[a : a + k], child)
-        for a, k, child in zip(starts, sizes, rng.spawn(len(sizes)))
-    )
+    window = lambda: max(in_flight(call.executor), small)
+    rest = [each for each in zip(ends, sizes, rng.spawn(len(sizes))) if each[0] > first]
+    tasks = ((model, release, theta[end - k : end], child) for end, k, child in rest)
     batches = in_order(call.executor, work, tasks, window)
-    with call.bar(len(theta), "simulating") as bar:
-        for a, k, found in zip(starts, sizes, batches):
-            yield slice(a, a + k), found
+    with call.bar(len(theta), "simulating", done=first) as bar:
+        for (end, k, _), found in zip(rest, batches):
+            yield slice(end - k, end), found
             bar.update(k)
 
 # %% ../nbs/08_simulation.ipynb #14eadee8-2
@@ -118,7 +118,7 @@ TOGETHER = 1024  # simulations of small batches whose densities are found at onc
 
 
 def weighed_batches(
-    release: Release, model: Simulator, theta: np.ndarray, values: Callable, rng, call: Call
+    release: Release, model: Simulator, theta: np.ndarray, values: Callable, rng, call, first=0
 ) -> Iterator:
     """(rows, values, log η) batch by batch; batches and arguments as of `in_batches`.
 
@@ -129,11 +129,11 @@ def weighed_batches(
     """
     if model.batch is None:
         work = partial(_weighed, values)
-        for rows, found in in_batches(release, model, theta, work, rng, call):
+        for rows, found in in_batches(release, model, theta, work, rng, call, first):
             yield rows, *found
         return
     waiting: list = []
-    for batch in in_batches(release, model, theta, values, rng, call):
+    for batch in in_batches(release, model, theta, values, rng, call, first):
         waiting.append(batch)
         if batch[0].stop - waiting[0][0].start >= TOGETHER:
             yield from _weighed_together(release, waiting)

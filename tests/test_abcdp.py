@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import dpsbi.checkpoint
 from dpsbi import mmd
 from dpsbi.accounting import BudgetError
 from dpsbi.distances import clipped_mean_distance, mmd_distance, summary_distance
@@ -554,7 +555,7 @@ def test_noise_does_not_come_from_rng_but_simulations_do(tmp_path):
         assert not reference.info["private"]
 
 
-def test_a_killed_pool_resumes_to_the_same_result(tmp_path):
+def test_a_killed_pool_resumes_to_the_same_result(tmp_path, monkeypatch):
     calls, path = [], tmp_path / "pool.npz"
 
     def dies(theta, rng):
@@ -563,23 +564,15 @@ def test_a_killed_pool_resumes_to_the_same_result(tmp_path):
             raise KeyboardInterrupt
         return MODEL.simulate(theta, rng)
 
-    import dpsbi.owner.pool as module
-
-    clock, module.time = (
-        module.time,
-        type("T", (), {"monotonic": staticmethod(lambda: 100.0 * len(calls))}),
-    )  # save after every batch
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            simulate_pool(
-                Model(MODEL.prior, dies),
-                300,
-                rng=np.random.default_rng(7),
-                progress=False,
-                checkpoint=path,
-            )
-    finally:
-        module.time = clock
+    monkeypatch.setattr(dpsbi.checkpoint, "EVERY", -1.0)  # save after every batch
+    with pytest.raises(KeyboardInterrupt):
+        simulate_pool(
+            Model(MODEL.prior, dies),
+            300,
+            rng=np.random.default_rng(7),
+            progress=False,
+            checkpoint=path,
+        )
     theta, y = simulate_pool(
         Model(MODEL.prior, dies), 300, rng=np.random.default_rng(7), progress=False, checkpoint=path
     )

@@ -19,12 +19,13 @@ from scipy import stats
 
 import dpsbi
 from dpsbi.checks.testing import agrees
+from dpsbi.datasets import simulated
 from dpsbi.losses import gaussian_delta
 from dpsbi.mechanisms.discrete import nearest_step
 from dpsbi.mechanisms.mechanism import kinds
 from dpsbi.prior import about_prior
 from dpsbi.privacy import identity
-from dpsbi.running import Checkpoint, batch_sizes
+from dpsbi.running import Checkpoint, batch_sizes, seed_state
 
 positive = st.floats(1e-6, 1e6)
 MECHANISMS = [
@@ -277,6 +278,25 @@ def test_a_checkpoint_tells_mechanisms_apart_by_what_they_do(tmp_path):
         Checkpoint(path, dict(mechanism=Bare(2.5))).load()
 
 
+def test_a_checkpoint_is_of_one_run_that_can_go_on(tmp_path):
+    path, rng = tmp_path / "run.npz", np.random.default_rng(1)
+    about = lambda rng, k=1: Checkpoint(path, dict(seed=seed_state(rng), k=k))
+    about(rng).save(x=np.ones(1))
+    with pytest.raises(ValueError, match="belongs to another run.*differs in k"):
+        about(rng, 2).save(x=np.zeros(1))
+    rng.spawn(1)
+    with pytest.raises(ValueError, match="make rng anew, as it was when the run began"):
+        about(rng).load()
+    with pytest.raises(ValueError, match="differs in seed; give this run a checkpoint path"):
+        about(np.random.default_rng(2)).load()
+    with pytest.raises(ValueError, match="differs in k, seed; give this run"):
+        about(rng, 2).load()
+    assert about(np.random.default_rng(1)).load()["x"] == 1
+    for wrong in (tmp_path, "/proc/run.npz", tmp_path / "none" / "run.npz"):
+        with pytest.raises(OSError, match="checkpoint"):
+            Checkpoint(wrong, {}).load()
+
+
 # ---- priors and batches
 
 
@@ -364,6 +384,45 @@ def test_a_hierarchical_prior_of_ones_own_goes_through_every_engine(method):
     run = getattr(dpsbi, method)
     found = run(release, model, rng=np.random.default_rng(1), progress=False, **wanted)
     agrees(found.mean(), levels_by_quadrature(2.0, 2**0.5), found.mcse())  # 1 in 10⁶
+
+
+@pytest.mark.parametrize("method", ["importance", "infer", "smc_abc", "exact_abc"])
+def test_a_simulator_is_not_called_where_a_prior_of_ones_own_is_zero(method):
+    "It would raise there: a normal law has no negative scale."
+
+    def simulate(theta, rng):
+        return rng.normal(theta[:, :1], theta[:, 1:])
+
+    model = dpsbi.Model(TwoLevels(), simulate)
+    release = dpsbi.Release([2.0], dpsbi.Query(identity, 1, norm="l2"), dpsbi.Gaussian(1.0))
+    wanted = dict(draws=4000) if "abc" in method else {}
+    found = getattr(dpsbi, method)(
+        release, model, rng=np.random.default_rng(1), progress=False, **wanted
+    )
+    mu, tau = np.linspace(-60, 60, 4001)[:, None], np.linspace(0.01, 30, 1000)
+    p = stats.norm.pdf(mu, 0, tau) * stats.gamma(3).pdf(tau)
+    p = p * stats.norm.pdf(2.0, mu, np.sqrt(1 + tau**2))
+    agrees(found.mean(), np.array([(p * mu).sum(), (p * tau).sum()]) / p.sum(), found.mcse())
+
+
+def test_where_nothing_is_possible_nothing_is_simulated():
+    model = dpsbi.Model(TwoLevels(), lambda theta, rng: rng.normal(theta[:, :1], theta[:, 1:]))
+    theta = np.array([[0.0, -1.0], [0.0, 1.0], [0.0, -2.0]])
+    for some in ([0], [0, 1, 2]):
+        x = simulated(model, theta[some], np.random.default_rng(1))
+        assert np.array_equal(np.isnan(x[:, 0]), theta[some, 1] < 0)
+
+
+class HalfMapped(TwoLevels):
+    "Maps to unconstrained space, and does not say how many columns that has."
+
+    def to_unconstrained(self, theta):
+        return theta
+
+
+def test_a_prior_that_maps_must_map_both_ways():
+    with pytest.raises(TypeError, match="HalfMapped lacks free, from_unconstrained, log_abs_det"):
+        dpsbi.Model(HalfMapped(), lambda theta, rng: theta)
 
 
 def test_the_new_distributions_of_scipy_are_the_frozen_ones():

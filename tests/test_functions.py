@@ -16,7 +16,17 @@ import pytest
 from scipy import stats
 
 import dpsbi
-from dpsbi import DiscreteLaplace, Model, Prior, Query, Release, batches, infer, input_smc
+from dpsbi import (
+    DiscreteLaplace,
+    Model,
+    Prior,
+    Query,
+    Release,
+    batches,
+    importance,
+    infer,
+    input_smc,
+)
 from dpsbi.analyst.training import Training
 from dpsbi.checks.testing import agrees
 from dpsbi.functions import Portable, RowByRow
@@ -78,6 +88,18 @@ def test_a_scalar_and_a_table():
     single = dpsbi.Release([2.0], dpsbi.Query(identity, 1), dpsbi.Laplace(1.0))
     assert simulate(single, one, theta, rng=rng)[0].shape == (7, 1)
     assert table.simulate(theta, rng).shape == (7, 5, 2)
+
+
+@pytest.mark.parametrize("number", [int, float, np.int64, np.float32, np.array, lambda x: [x]])
+def test_a_number_is_a_data_set_of_one_value(number):
+    for fn in (identity, lambda x: x, lambda x: x.reshape(len(x), 1)):
+        query = Query(fn, sensitivity=1, step=1, dim=1)
+        release = Release([30.0], query, DiscreteLaplace(5.0))
+        model = Model.from_function(
+            lambda rate, rng: number(rng.poisson(rate)), Prior(rate=stats.gamma(25))
+        )
+        found = importance(release, model, rng=np.random.default_rng(1), progress=False)
+        assert found.values.shape == (len(found), 1)
 
 
 @pytest.mark.parametrize("failures", ["raise", "nan"])

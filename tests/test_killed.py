@@ -1,5 +1,6 @@
 """Every method that takes a checkpoint is killed (SIGKILL) at random moments, and resumes to the
-very result of a run that was not.
+very result of a run that was not. Nor does it matter how often: each time that it has written its
+file, say, so that a life only ever sees one new thing.
 """
 
 import signal
@@ -10,6 +11,10 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import stats
+
+import dpsbi.checkpoint
+from dpsbi.checkpoint import Checkpoint
 
 KILLS = 5  # of each method
 QUIET = dict(progress=False)
@@ -204,8 +209,16 @@ def rnpe(path, rng):
     )
 
 
+def frugal(path, rng):
+    from dpsbi.analyst.frugal import frugal
+
+    release, model = count()
+    return frugal(release, model, rng=rng, max_simulations=3000, checkpoint=path, **QUIET)
+
+
 METHODS = [
     exact_abc,
+    frugal,
     importance,
     smc_abc,
     da_mcmc,
@@ -270,6 +283,102 @@ def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
     raise AssertionError(
         f"only {interrupted} of {4 * KILLS} runs were still running when they were to be killed"
     )
+
+
+# ---- many short lives
+
+
+class Killed(BaseException):
+    "No `except Exception` holds it up."
+
+
+def alive(monkeypatch, method, path, writes=None):
+    "A run that ends with so many writings of its file, or by itself: how often it wrote."
+    written, save = 0, Checkpoint.save
+
+    def counted(self, **arrays):
+        nonlocal written
+        save(self, **arrays)
+        written += self.path is not None
+        if written == writes:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "save", counted)
+        patched.setattr(dpsbi.checkpoint, "EVERY", -1.0)  # seconds: whenever something is new
+        patched.setattr(time, "sleep", lambda seconds: None)
+        return method(path, np.random.default_rng(7)), written
+
+
+def many_lives(monkeypatch, method, folder):
+    whole, writes = alive(monkeypatch, method, folder / "whole")
+    for each in (1, 3):
+        for life in range(writes + 1):  # each must have seen something new
+            try:
+                found, _ = alive(monkeypatch, method, folder / f"run{each}", each)
+                break
+            except Killed:
+                continue
+        else:
+            raise AssertionError(f"{writes + 1} lives of {each} writings were not enough")
+        for name in ("theta", "weights" if hasattr(whole, "weights") else "information"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    return writes
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", [exact_abc, frugal, smc_abc, refine, rnpe])
+def test_short_lives_are_enough(method, tmp_path, monkeypatch):
+    assert many_lives(monkeypatch, method, tmp_path) > 1
+
+
+def wide_importance(path, rng):
+    "Of three rounds in batches of a hundred: the file is written within rounds."
+    from dpsbi import importance
+
+    release, model = count()
+    how = dict(rounds=3, simulations=1600, checkpoint=path, **QUIET)
+    return importance(release, model, rng=rng, **how)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_short_lives_are_enough_within_a_round(tmp_path, monkeypatch):
+    assert many_lives(monkeypatch, wide_importance, tmp_path) == 51  # sixteen batches, and each
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.__name__)
+def test_short_lives_are_enough_for_each(method, tmp_path, monkeypatch):
+    many_lives(monkeypatch, method, tmp_path)
+
+
+def test_fewer_rounds_go_on_from_more(tmp_path):
+    "And more from fewer; not where values are independent, for there the rounds cut the draws."
+    from dpsbi import Laplace, Model, Prior, Query, Release, importance
+    from dpsbi.privacy import identity
+
+    release, model = count()
+
+    def run(rounds, path, r=release, m=model, **how):
+        how = dict(rng=np.random.default_rng(1), checkpoint=path, **QUIET) | how
+        return importance(r, m, rounds=rounds, simulations=500, **how)
+
+    path = tmp_path / "run"
+    for rounds in (4, 2, 6):
+        assert np.array_equal(run(rounds, path).weights, run(rounds, None).weights)
+    for enough in (dict(target_ess=50), {}):
+        found = run(6, path, **enough)
+        assert len(found) == len(run(6, None, **enough)) and len(found.confidential) == len(found)
+    apart = Model(
+        Prior(a=stats.gamma(3)),
+        lambda theta, rng: rng.poisson(theta, (len(theta), 3)),
+        independent=True,
+    )
+    three = Release([3.0, 2, 4], Query(identity, 1), Laplace(2.0))
+    run(2, tmp_path / "apart", three, apart)
+    with pytest.raises(ValueError, match="differs in draws"):
+        run(4, tmp_path / "apart", three, apart)
 
 
 if __name__ == "__main__":

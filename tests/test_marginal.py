@@ -330,3 +330,45 @@ def test_a_funnel_is_straightened_and_agrees_with_quadrature():
     assert abs(found.log_evidence - log_evidence) < 4 * found.log_evidence_error
     spent = [line["simulations"] for line in found.info["history"] if line["ess"] > 0]
     assert found.exact and len(spent) == 2 and spent[0] < 5001  # a pilot, and one search
+
+
+# ---- what is published at the top of a clamp
+
+
+@pytest.mark.parametrize("law", ["poisson", "negative_binomial"])
+@pytest.mark.parametrize("noise", [DiscreteLaplace(3.0), DiscreteGaussian(3.0)])
+def test_a_sum_is_never_above_its_likelihoods_top(law, noise):
+    "At huge means the law's terms are rounded to more than one; the whole law lies above the top."
+    release = Release([60.0], Query(identity, 1.0, step=1), Published(noise, clamp=(0, 60)))
+    seen = Seen(parts_of(release.mechanism, release.s_dp), [0])
+    means = 10.0 ** np.arange(2, 31)
+    given = (means,) if law == "poisson" else (np.full(29, 50.0), 50 / (50 + means))
+    found = log_sums(law, given, seen, np.zeros(29, int))
+    top = seen.levels.highest[0]
+    assert (found <= top).all() and np.allclose(found[2:10], top, atol=1e-4)
+
+
+def test_a_rate_with_a_random_effect_below_the_top_of_a_clamp():
+    "Which once ended in an error: compared with the sum over counts, on a grid of rates."
+    values = np.array([60.0, 25, 10, 33, 41])
+    noise = Published(DiscreteLaplace(3.0), clamp=(0, 60))
+    release = Release(values, Query(identity, 1.0, step=1), noise)
+    prior = Prior(mu=stats.lognorm(1, scale=15))
+
+    def simulate(theta, rng):
+        return rng.poisson(theta * rng.gamma(3.0, size=(len(theta), 5)) / 3)
+
+    how = dict(rng=np.random.default_rng(1), progress=False)
+    found = infer(release, Model(prior, simulate), **how)
+    mu, n = np.geomspace(1, 400, 2000), np.arange(3000)[:, None]
+    log_pmf = stats.nbinom.logpmf(n, 3, 3 / (3 + mu))
+    log_p = stats.lognorm(1, scale=15).logpdf(mu) + np.log(np.gradient(mu))
+    for value in values:
+        log_eta = noise.log_prob(np.array([value]), n.astype(float))
+        log_p += special.logsumexp(log_pmf + log_eta[:, None], axis=0)
+    p = np.exp(log_p - log_p.max())
+    mean = (p * mu).sum() / p.sum()
+    sd = np.sqrt((p * (mu - mean) ** 2).sum() / p.sum())
+    assert found.exact
+    assert abs(found.mean()[0] - mean) < 5 * found.mcse()[0]  # 1 in a million
+    assert abs(found.std()[0] / sd - 1) < 0.1

@@ -492,3 +492,29 @@ def test_a_release_prints_its_values_its_mechanism_and_its_query():
     ]
     long = repr(Release(np.arange(500.0), short.query, short.mechanism)).split("\n")
     assert "500 values" in long[0] and "..." in long[0] and len(long[0]) < 100
+
+
+def asked(sensitivity):
+    how = dict(step=1, dim=1, neighbours="add-remove", unit="patient")
+    return Query(lambda x: x.sum(axis=1), sensitivity=sensitivity, **how)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_joined_release_costs_the_same_from_its_file(nested, tmp_path):
+    "The sensitivity of each part is in it; that of all together would charge each part for all."
+    parts = [
+        Release([3], asked(1), dpsbi.DiscreteLaplace(2.0)),
+        Release([5], asked(30), dpsbi.DiscreteLaplace(60.0)),
+        Release([7], asked(2), dpsbi.DiscreteGaussian(8.0)),
+    ]
+    joined = dpsbi.join(dpsbi.join(*parts[:2]), parts[2]) if nested else dpsbi.join(*parts)
+    joined.save(tmp_path / "joined.json")
+    price = joined.mechanism.cost(joined.query, 1e-6)
+    for fn in (None, joined.query.fn, lambda x: x):
+        loaded = Release.load(tmp_path / "joined.json", fn)
+        assert loaded.mechanism.cost(loaded.query, 1e-6) == price
+        loaded.save(tmp_path / "again.json")
+        again = Release.load(tmp_path / "again.json")
+        assert again.mechanism.cost(again.query, 1e-6) == price
+    values = np.arange(6.0).reshape(2, 3)
+    assert np.array_equal(Release.load(tmp_path / "joined.json").query(values), values)

@@ -179,3 +179,13 @@ def test_simulations_that_fail_now_and_then_have_no_weight(kernel):
     assert (
         0.25 < found.info["failed"] / found.info["simulations"] < 0.35
     )  # 900 simulations at least: sd below 0.016
+
+
+def test_a_few_draws_are_not_called_exact():
+    release = dpsbi.Release([150.0], dpsbi.Query(identity, 1), dpsbi.Laplace(2.0))
+    model = dpsbi.Model(dpsbi.Prior(rate=stats.gamma(25)), lambda theta, rng: rng.poisson(theta))
+    how = dict(draws=1000, rng=np.random.default_rng(1), progress=False)
+    with pytest.warns(UserWarning, match="effective draws"):
+        found = dpsbi.smc_abc(release, model, max_simulations=20_000, **how)
+    assert found.exact is False and found.info["reason"] == f"the draws are worth {found.ess:.0f}"
+    assert "log_evidence" in found.info

@@ -1,7 +1,19 @@
 "What tells two models apart: each kind of edit, and what is no edit."
 
+import collections
+import datetime
+import enum
+import fractions
 import functools
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+import types
+from pathlib import Path
 
+import cloudpickle
 import numba
 import numpy as np
 import pandas as pd
@@ -63,6 +75,89 @@ def reading(table):
     return lambda theta, rng: theta * table["a"].to_numpy()[0]
 
 
+class Slotted:
+    __slots__ = ("scale",)
+
+    def __init__(self, scale):
+        self.scale = scale
+
+
+class Filling:
+    "Fills an array of its own with what a list holds."
+
+    def __init__(self, table):
+        self.table = table
+
+    def __call__(self, theta, rng):
+        out = np.zeros(len(theta))
+        out[:] = self.table[0]
+        return out
+
+
+class Told:
+    "Is told its scale after it was made."
+
+    def told(self, scale):
+        self.scale = scale
+        return self
+
+    def __call__(self, theta, rng):
+        return self.scale * theta
+
+
+class Way(enum.Enum):
+    UP, DOWN = 1, 2
+
+
+def beside(value):
+    "A simulator that fills arrays and lists of its own, and reads a value from around it."
+
+    def simulate(theta, rng):
+        out, rows = np.zeros(len(theta)), []
+        for k, row in enumerate(theta):
+            rows.append(row)
+            out[k] = len(str(value))
+        return out
+
+    return simulate
+
+
+def project(**values):
+    "A simulator that reads values of a module of one's own, which has a folder in it."
+    module = types.ModuleType("epidemic")
+    module.__file__ = str(Path(__file__).with_name("epidemic.py"))
+    module.inner = types.ModuleType("epidemic.inner")
+    module.inner.__file__ = module.__file__
+    vars(module.inner).update(values)
+    scope = {"epidemic": module}
+    exec("def simulate(theta, rng):\n    return epidemic.inner.rate(theta)", scope)
+    return scope["simulate"]
+
+
+def constant(value):
+    "An object of a class with a constant."
+    return type("Own", (Simulator,), {"SCALE": value, "__module__": __name__})(1.0)
+
+
+def static(function):
+    return type("Own", (Simulator,), {"f": staticmethod(function), "__module__": __name__})(1.0)
+
+
+PAIRS = {
+    "a set": ({1, 2}, {1, 3}),
+    "a frozen set": (frozenset([(1, 2)]), frozenset([(1, 3)])),
+    "a range": (range(3), range(4)),
+    "a date": (datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)),
+    "a fraction": (fractions.Fraction(1, 2), fractions.Fraction(1, 3)),
+    "a unit": ("km/h", "m/s"),
+    "a relative path": (Path("a/b"), Path("a/c")),
+    "a queue": (collections.deque([1]), collections.deque([2])),
+    "a member": (Way.UP, Way.DOWN),
+    "slots": (Slotted(1.0), Slotted(2.0)),
+    "a list": ([1.0], [2.0]),
+    "keys": ({Way.UP: 1}, {Way.DOWN: 1}),
+    "a polynomial": (np.polynomial.Polynomial([1, 2]), np.polynomial.Polynomial([1, 3])),
+}
 compiled = [numba.njit(lambda x: x + 1), numba.njit(lambda x: x + 2)]
 BOTH = (Simulator, Steeper)
 EDITS = {
@@ -84,7 +179,14 @@ EDITS = {
     "a bound method's object": (Simulator(1.0).__call__, Simulator(2.0).__call__),
     "compiled code": tuple(compiled),
     "a distribution's keyword": (stats.norm(loc=2), stats.norm(scale=2)),
+    "a list beside an array that is filled": (Filling([1.0]), Filling([2.0])),
+    "what a setter set": (Told().told(1.0), Told().told(2.0)),
+    "a constant of a class": (constant(1.0), constant(2.0)),
+    "a static method": (static(lambda x: x), static(lambda x: x + 1)),
+    "a module's function": (project(rate=lambda x: x), project(rate=lambda x: x + 1)),
+    "a module's value": (project(rate=np.ones(2)), project(rate=np.zeros(2))),
 }
+EDITS |= {f"{what}, read": tuple(map(beside, pair)) for what, pair in PAIRS.items()}
 
 
 @pytest.mark.parametrize("what", EDITS)
@@ -145,12 +247,86 @@ def told(scale):
     return simulate
 
 
-@pytest.mark.parametrize("make", [counting, logging, storing, told])
+def aliased(scale):
+    "In a dictionary, by another name."
+    known = {}
+
+    def simulate(theta, rng):
+        cache = known
+        cache[len(theta)] = scale
+        return scale * theta
+
+    return simulate
+
+
+def scratch(scale):
+    "In an array that each call fills."
+    buffer = np.zeros(3)
+
+    def simulate(theta, rng):
+        buffer[:] = theta[:, 0] + 1
+        return scale * theta
+
+    return simulate
+
+
+def recent(scale):
+    "In a queue of a list of queues."
+    queues = [collections.deque(maxlen=5)]
+
+    def simulate(theta, rng):
+        queues[0].appendleft(len(theta))
+        return scale * theta
+
+    return simulate
+
+
+def numbered(scale):
+    "By an iterator, and a generator of random numbers of its own."
+    numbers, own = itertools.count(), np.random.default_rng(1)
+
+    def simulate(theta, rng):
+        return scale * theta + 0 * next(numbers) + 0 * own.random()
+
+    return simulate
+
+
+def in_a_set(scale):
+    seen = set()
+    return lambda theta, rng: seen.add(len(theta)) or scale * theta
+
+
+KEEPING = [counting, logging, storing, told, aliased, scratch, recent, numbered, in_a_set]
+
+
+@pytest.mark.parametrize("make", KEEPING)
 def test_what_a_function_keeps_itself_does_not_count(make):
     simulate = make(2.0)
     first = told_apart(simulate)
     simulate(np.zeros((3, 1)), None)
     assert told_apart(simulate) == first != told_apart(make(3.0))
+
+
+def copies_told(path):
+    "What each that was packed there is told by, once it is opened."
+    packed = pickle.loads(Path(path).read_bytes())
+    return {what: told_apart(pickle.loads(each)) for what, each in packed.items()}
+
+
+def test_another_process_tells_the_same(tmp_path):
+    "Whose sets are in another order; of what it has made itself, and of what it was sent."
+    alone = {what: told_apart(before) for what, (before, _) in EDITS.items()}
+    packed = {what: cloudpickle.dumps(before) for what, (before, _) in EDITS.items()}
+    file = tmp_path / "packed"
+    file.write_bytes(pickle.dumps(packed))
+    asked = (
+        "import json, sys; import test_told_apart as t; "
+        "alone = {what: t.told_apart(before) for what, (before, _) in t.EDITS.items()}; "
+        "print(json.dumps([alone, t.copies_told(sys.argv[1])]))"
+    )
+    line, here = [sys.executable, "-c", asked, str(file)], str(Path(__file__).parent)
+    run = subprocess.run(line, cwd=here, capture_output=True, text=True)
+    assert json.loads(run.stdout) == [alone, copies_told(file)], run.stderr
 
 
 def test_made_twice_it_is_the_same():

@@ -72,6 +72,7 @@ class SlowJournal(Journal):
     def __init__(self, saved: Checkpoint, pause: float = 5.0):
         super().__init__(saved)
         self.pause, self.last = pause, time.monotonic()
+        self.written = len(self.entries)
 
     def __call__(self, compute):
         if self.saved.path is None:
@@ -84,9 +85,10 @@ class SlowJournal(Journal):
         return self.entries[self.count - 1]
 
     def write(self) -> None:
-        "All entries, into the file."
-        self.saved.save(**{f"{k:06d}": entry for k, entry in enumerate(self.entries)})
-        self.last = time.monotonic()
+        "All entries, into the file, where there are new ones."
+        if len(self.entries) > self.written:
+            self.saved.save(**{f"{k:06d}": entry for k, entry in enumerate(self.entries)})
+        self.written, self.last = len(self.entries), time.monotonic()
 
 # %% ../../nbs/analyst/37_clouds.ipynb #81f3c572-b1
 @dataclass(frozen=True)

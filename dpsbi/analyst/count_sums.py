@@ -162,7 +162,7 @@ def log_sums(name: str, given: tuple, seen: Seen, u: np.ndarray) -> np.ndarray:
         t -= safe[:, None]
         with np.errstate(divide="ignore"):
             log_sum[rows] = np.log(np.exp(t, out=t).sum(axis=1)) + safe
-    found[fine] = log_sum
+    found[fine] = np.minimum(log_sum, seen.levels.highest[u[fine]])  # rounded, at huge means
     return found
 
 # %% ../../nbs/analyst/31_count_sums.ipynb #4b76d0d5

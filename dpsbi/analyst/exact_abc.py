@@ -7,7 +7,6 @@ __all__ = ['exact_abc']
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #cc4a81ea
 import math
-import time
 import warnings
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -16,6 +15,7 @@ import numpy as np
 
 from ..batches import in_flight
 from ..behind import all_values, handed_over
+from ..checkpoint import Periodic
 from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, check_release, mechanism_log_prob, released_width
@@ -188,10 +188,15 @@ def _run(target, call, saved, rng):
     done = saved.load() or _nothing(target)
     theta, log_weights = [done["theta"]], [done["log_weights"]]
     batches, simulations, failed = map(int, done["counts"])
-    keeper = Keeper(rng)
+    keeper, often = Keeper(rng), Periodic(saved)
     keeper.restore(done)
-    accepted, last = len(done["theta"]), time.monotonic()
-    ahead = in_flight(call.executor, 8, 2)  # of work that may prove needless
+    accepted = len(done["theta"])
+
+    def made():
+        found = dict(theta=np.concatenate(theta), log_weights=np.concatenate(log_weights))
+        return found | dict(counts=np.array([batches, simulations, failed])) | keeper.arrays()
+
+    ahead = lambda: _ahead(call.executor, target.draws - accepted, accepted / max(batches, 1))
     stream = in_order(call.executor, _batch, _tasks(target, rng, batches), ahead)
     sizes = _skip(_sizes(target), batches)
     with call.bar(target.draws, "exact ABC", "draws", accepted) as bar:
@@ -207,13 +212,7 @@ def _run(target, call, saved, rng):
             bar.update(len(new_theta))
             if accepted >= target.draws or _hopeless(simulations, accepted, target.limit):
                 break
-            if time.monotonic() - last > 10:
-                theta, log_weights = [np.concatenate(theta)], [np.concatenate(log_weights)]
-                made = dict(theta=theta[0], log_weights=log_weights[0])
-                saved.save(
-                    **made, counts=np.array([batches, simulations, failed]), **keeper.arrays()
-                )
-                last = time.monotonic()
+            often(made)
     stream.close()
     return np.concatenate(theta), np.concatenate(log_weights), keeper, simulations, failed
 
@@ -223,6 +222,12 @@ def _hopeless(simulations, accepted, limit):
     if limit is not None:
         return simulations >= limit
     return simulations >= 10**6 and simulations > 10_000 * accepted
+
+
+def _ahead(executor, wanted, each_batch) -> int:
+    "Batches in flight: a few, for they may prove needless, or as many as are wanted in any case."
+    few = in_flight(executor, 8, 2)
+    return few if each_batch == 0 else max(few, min(in_flight(executor), int(wanted / each_batch)))
 
 
 def _skip(iterator, count):

@@ -87,7 +87,8 @@ def frugal(
                 what = release, model, prior.from_unconstrained(z), keeper, run.log_ratio(z)
                 log_eta = simulate_kept(*what, rng=child, **call.silent)
             run.add(z, log_eta)
-            saved.save(log_eta=run.log_eta.reshape(r + 1, n), **keeper.arrays())
+            if r >= len(recorded["log_eta"]):  # the file never goes back
+                saved.save(log_eta=run.log_eta.reshape(r + 1, n), **keeper.arrays())
             bar.update(n)
             powers.append(run.adapt(child))
             if r + 1 == LOOK and not on_its_way(powers):

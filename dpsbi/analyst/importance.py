@@ -8,6 +8,7 @@ __all__ = ['LEAST_DRAWS', 'FEW', 'importance']
 # %% ../../nbs/analyst/32_importance.ipynb #71bdef60
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -23,6 +24,7 @@ from dpsbi.analyst.proposals import (
     warn_of_failures,
 )
 from ..behind import handed_over, simulate_kept
+from ..checkpoint import Periodic
 from ..kept import Keeper
 from ..mechanisms import Release
 from ..mechanisms.parts import parts_of
@@ -65,7 +67,7 @@ def _values_apart(release, model) -> int:
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d-a
 @dataclass(frozen=True)
 class _Begun:
-    "A run: what it simulates, what it has drawn, keeps and tells, and what a checkpoint held."
+    "What a run simulates, has drawn, keeps and tells, and what a checkpoint held."
 
     release: Release
     model: Model
@@ -88,38 +90,52 @@ class _Begun:
 class _Weighed(_Begun):
     "A run that can simulate."
 
-    def simulated(self, z, rng, silent) -> tuple:
+    def simulated(self, z, made, each, rng, silent) -> tuple:
         "log η of draws, or its estimate, and how many simulations failed; None: those of -inf."
         theta, before = self.model.prior.from_unconstrained(z), self.run.log_ratio(z)
         about = self.release, self.model, theta
         if self.size.particles == 1:
-            return simulate_kept(*about, self.keeper, before, rng=rng, **silent), None
+            how = dict(made=made, each=each, rng=rng)
+            return simulate_kept(*about, self.keeper, before, **how, **silent), None
         values, log_f, failed = simulate_apart(*about, self.size.particles, rng=rng, **silent)
         self.keeper.add(values, np.where(log_f > -np.inf, before + log_f, -np.inf))
         return log_f, failed
+
+    def arrays(self, z=None, part=()) -> dict:
+        "What a checkpoint holds: whole rounds, the draws z of one begun and log η of part of it."
+        run, n, free = self.run, self.size.draws, self.model.prior.free
+        draws = run.z.reshape(-1, n, free) if z is None else np.vstack([run.z, z])
+        failed = np.array(self.history["failed"])
+        made = dict(z=draws.reshape(-1, n, free), log_eta=run.log_eta.reshape(-1, n), failed=failed)
+        return made | dict(part=np.asarray(part, float)) | self.keeper.arrays()
 
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d-c
 class _Search(_Weighed):
     "A run of importance sampling, round by round."
 
-    def round(self, r, rng, silent) -> dict:
-        "The r-th round: adapted, proposed, and simulated or read; the arrays to be saved."
+    def read(self, r) -> tuple | None:
+        "log η and failures of the r-th round, where a checkpoint held it."
+        rounds = self.recorded["log_eta"]
+        return (rounds[r], self.recorded["failed"][r]) if r < len(rounds) else None
+
+    def begun_at(self, r) -> Any:
+        "log η of the first draws of the r-th round, where a checkpoint ends within it."
+        return self.recorded.get("part", ()) if r == len(self.recorded["log_eta"]) else ()
+
+    def round(self, r, rng, each, silent) -> None:
+        "The r-th round: adapted, proposed, and simulated or read; `each` is told of z and log η."
         run, history = self.run, self.history
         history["power"].append(run.adapt(rng))
         history["components"].append(len(getattr(run.proposals[-1], "weights", [0])))
         z = run.propose(self.size.draws, rng)
-        if r < len(self.recorded["z"]):
-            z, log_eta = self.recorded["z"][r], self.recorded["log_eta"][r]
-            failed = self.recorded["failed"][r] if "failed" in self.recorded else None
-        else:
-            log_eta, failed = self.simulated(z, rng, silent)
+        z = self.recorded["z"][r] if r < len(self.recorded["z"]) else z
+        told = partial(each, z)
+        found = self.read(r) or self.simulated(z, self.begun_at(r), told, rng, silent)
+        log_eta, failed = found
         run.add(z, log_eta)
-        history["failed"].append(np.isneginf(log_eta).sum() if failed is None else failed)
+        lost = np.isneginf(log_eta) & (run.log_prior[-len(z) :] > -np.inf)
+        history["failed"].append(lost.sum() if failed is None else failed)
         history["ess"].append(draws_worth(run.log_weights))
-        shape = (r + 1, self.size.draws)
-        made = dict(z=run.z.reshape(*shape, -1), log_eta=run.log_eta.reshape(shape))
-        made |= {} if failed is None else dict(failed=np.array(history["failed"]))
-        return made | self.keeper.arrays()
 
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d-d
 def _about(release, model, proposal, rng, defensive, simulations, size) -> dict:
@@ -128,12 +144,13 @@ def _about(release, model, proposal, rng, defensive, simulations, size) -> dict:
         "importance",
         rng,
         release,
-        version=2,
+        version=3,
         defensive=defensive,
         **about_model(model),
         proposal=about_proposal(proposal),
         simulations=simulations,
-        **(dict(particles=size.particles) if size.particles > 1 else {}),
+        particles=size.particles,
+        draws=size.draws,
     )
 
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d
@@ -203,11 +220,19 @@ def importance(
     run = Rounds(model.prior, proposal or model.prior, defensive)
     children = rng.spawn(rounds)
     search = _Search.begun(release, model, size, run, saved.load(), children[0])
+    often = Periodic(saved)
     with call.bar(rounds * simulations, "importance", "simulations") as bar:
         for r, child in enumerate(children):
-            saved.save(**search.round(r, child, call.silent))
+
+            def each(z, part, begun=r * simulations):
+                bar.update(begun + len(part) - bar.n)
+                often(lambda: search.arrays(z, part))
+
+            search.round(r, child, each, call.silent)
+            if search.read(r) is None:
+                saved.save(**search.arrays())
             ess = search.history["ess"][-1]
-            bar.update(simulations)
+            bar.update((r + 1) * simulations - bar.n)
             bar.set_postfix_str(f"ESS {ess:.0f}", refresh=False)
             if target_ess is not None and ess >= target_ess:
                 break
@@ -278,7 +303,7 @@ def _posterior(search, target_ess, doubt):
     _warn_if_few(run, search.history, target_ess)
     if doubt:
         warn(doubt)
-    values = handed_over(release, model, search.keeper.result(), log_w)
+    values = handed_over(release, model, search.keeper.result(len(run.z)), log_w)
     about = model.prior.names, info | values["info"]
     theta = model.prior.from_unconstrained(run.z)
     return Posterior(theta, log_w, *about, values=values["values"])

@@ -70,9 +70,10 @@ def _train(
         for which, (pairs, g) in enumerate(zip(_pairs(sims, support), child.spawn(2))):
             name = f"flow{which}.{k}."
             flow = _restored(kept, name, call.device)
-            flow = flow or fit(pairs(~out), pairs(out)(g), rng=g, **how).flow
-            kept |= {name + part: value for part, value in flow.arrays().items()}
-            saved.save(**kept)
+            if flow is None:
+                flow = fit(pairs(~out), pairs(out)(g), rng=g, **how).flow
+                kept |= {name + part: value for part, value in flow.arrays().items()}
+                saved.save(**kept)
             found[which].append(flow)
     return Ensemble(tuple(found[0])), Ensemble(tuple(found[1]))
 

@@ -180,7 +180,7 @@ class Independent(SeparateNoise):
         "Of the least noise among mechanisms that differ by scale alone; else all composed."
         noises: list[Any] = [getattr(each, "mechanism", each) for each in self.mechanisms]
         least, own = _least_noise(noises), _each_its_query(query, len(noises))
-        if isinstance(query.fn, SideBySide) or least is None:
+        if hasattr(query.fn, "queries") or least is None:
             return composed(m.loss(q) for m, q in zip(noises, own))
         width = max(sum(self.sizes), 2)  # 2: no curve of one value alone
         return least.loss(replace(query, dim=width))
@@ -205,7 +205,7 @@ class Independent(SeparateNoise):
 # %% ../../nbs/mechanisms/11_independent.ipynb #ee573578
 def _each_its_query(query: Query, count: int) -> tuple[Query, ...]:
     "The query of each block: its own of several side by side, else the whole."
-    parts = getattr(query.fn, "queries", ()) if isinstance(query.fn, SideBySide) else ()
+    parts = getattr(query.fn, "queries", ())
     return parts if len(parts) == count else (query,) * count
 
 

@@ -6,7 +6,6 @@
 __all__ = ['finite', 'simulate_pool', 'stream', 'alike', 'look_ahead']
 
 # %% ../../nbs/owner/23_pool.ipynb #1cd00162
-import time
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Unpack
@@ -14,6 +13,7 @@ from typing import Unpack
 import numpy as np
 
 from ..batches import in_flight
+from ..checkpoint import Periodic
 from ..model import Model, simulated
 from ..privacy import numeric
 from ..running import Call, Running, about_run, batch_sizes, in_order, model_batches
@@ -61,21 +61,23 @@ def simulate_pool(
     call = Call.of(running, simulate_pool)
     about = about_public(model) | dict(simulations=simulations)
     saved = call.saved(about_run("simulate_pool", rng, **about))
-    done, last, tasks = saved.load(), time.monotonic(), list(_tasks(model, simulations, rng))
-    theta, y, first = [], [], 0
+    done, tasks = saved.load(), list(_tasks(model, simulations, rng))
+    theta, y, made = [], [], 0
     if done is not None:
-        theta, y, first = [done["theta"]], [done["y"]], int(done["batches"])
-    begun = sum(map(len, theta))
+        theta, y, made = [done["theta"]], [done["y"]], int(done["batches"])
+    found = lambda: dict(theta=np.concatenate(theta), y=np.concatenate(y), batches=np.array(made))
+    begun, often = sum(map(len, theta)), Periodic(saved)
     with call.bar(simulations, "simulating", "simulations", begun) as bar:
-        batches = in_order(call.executor, _simulate, iter(tasks[first:]))
-        for made, (new_theta, new_y) in enumerate(batches, first + 1):
+        for new_theta, new_y in in_order(call.executor, _simulate, iter(tasks[made:])):
             theta.append(new_theta)
             y.append(new_y)
+            made += 1
             bar.update(len(new_theta))
-            if time.monotonic() - last > 10 or (made == len(tasks) and call.checkpoint is not None):
-                theta, y, last = [np.concatenate(theta)], [np.concatenate(y)], time.monotonic()
-                saved.save(theta=theta[0], y=y[0], batches=np.array(made))
-    return np.concatenate(theta), np.concatenate(y)
+            often(found)
+    pool = found()
+    if done is None or made > done["batches"]:
+        saved.save(**pool)
+    return pool["theta"], pool["y"]
 
 # %% ../../nbs/owner/23_pool.ipynb #0978b269
 def stream(
@@ -83,7 +85,7 @@ def stream(
 ) -> Generator[tuple, None, None]:
     "Public batches of (theta, y), lazily: nothing is simulated after the stop."
     if pool is None:
-        ahead = in_flight(executor, 8, 2)
+        ahead = lambda: in_flight(executor, 8, 2)
         yield from in_order(executor, _simulate, _tasks(model, simulations, rng), ahead)
         return
     theta, y = (np.asarray(part) for part in pool)
