@@ -5728,6 +5728,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                   'dpsbi.told_apart._object': ('told_apart.html#_object', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._read': ('told_apart.html#_read', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._set': ('told_apart.html#_set', 'dpsbi/told_apart.py'),
+                                  'dpsbi.told_apart._set_in': ('told_apart.html#_set_in', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._values': ('told_apart.html#_values', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart._within': ('told_apart.html#_within', 'dpsbi/told_apart.py'),
                                   'dpsbi.told_apart.about_model': ('told_apart.html#about_model', 'dpsbi/told_apart.py'),

@@ -54,6 +54,7 @@ def _within(code: CodeType) -> Iterator[CodeType]:
             yield from _within(constant)
 
 
+@functools.lru_cache(maxsize=4096)
 def _chains(code: CodeType) -> list[list[str]]:
     "Names read from around a function, each with the attributes that are read from it."
     found: list[list[str]] = []
@@ -81,10 +82,12 @@ def _is_own(module: Any) -> bool:
 # %% ../nbs/08_told_apart.ipynb #ta-around-p3-s1
 def _read(function: FunctionType) -> dict[str, Any]:
     "What a function reads from around it, by name."
-    around, found = _bound(function), {}
-    for code in _within(function.__code__):
+    codes, found = list(_within(function.__code__)), {}
+    inner = {name: None for code in codes for name in code.co_cellvars}  # made within
+    around = _bound(function)
+    for code in codes:
         for name, *attributes in _chains(code):
-            value = around.get(name, function.__globals__.get(name))
+            value = (inner | around).get(name, function.__globals__.get(name))
             for attribute in attributes:
                 if not _is_own(value):
                     break
@@ -113,14 +116,18 @@ CONTAINERS = (MutableMapping, MutableSequence, MutableSet, np.ndarray, bytearray
 
 def _set(function: FunctionType, *steps: str) -> set[str]:
     "The names that a function sets by one of these instructions."
-    wanted, found = {dis.opmap[step] for step in steps if step in dis.opmap}, set()
-    for code in _within(function.__code__):
-        if not wanted.isdisjoint(code.co_code[::2]):  # or there is nothing to read there
-            read = dis.get_instructions(code)
-            found |= {each.argval for each in read if each.opcode in wanted}
-    return found
+    return set().union(*(_set_in(code, steps) for code in _within(function.__code__)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _set_in(code: CodeType, steps: tuple[str, ...]) -> set[str]:
+    wanted = {dis.opmap[step] for step in steps if step in dis.opmap}
+    if wanted.isdisjoint(code.co_code[::2]):
+        return set()
+    return {each.argval for each in dis.get_instructions(code) if each.opcode in wanted}
 
 # %% ../nbs/08_told_apart.ipynb #ta-around-p2-s1
+@functools.lru_cache(maxsize=4096)
 def _changed(code: CodeType) -> set[str]:
     "The names, or attributes of local variables, whose items a function changes."
     at: dict[Any, list[str]] = {}  # what is read where an expression begins
@@ -220,11 +227,8 @@ MOVES_ON = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, 
 
 def _made_of(thing: Any) -> list:
     "What an object without names is made of: what would be pickled; nothing, where it cannot be."
-    if (
-        isinstance(thing, MOVES_ON)
-        or hasattr(thing, "__next__")
-        or "torch" in type(thing).__module__
-    ):
+    moves_on = isinstance(thing, MOVES_ON) or hasattr(thing, "__next__")
+    if moves_on or type(thing).__module__.startswith("torch"):
         return []
     try:
         made = thing.__reduce_ex__(2)

@@ -302,8 +302,8 @@ MUTANTS = [
     ),
     Mutant(
         "told_apart",
-        "            found |= {each.argval for each in read if each.opcode in wanted}",
-        "            found |= set()",
+        "    return {each.argval for each in dis.get_instructions(code) if each.opcode in wanted}",
+        "    return set()",
         "a simulator that counts its calls cannot be resumed",
     ),
     Mutant(
@@ -2337,6 +2337,12 @@ MUTANTS += [
         "exact=exact",
         "four draws are called exact",
         "test_smc_abc.py",
+    ),
+    Mutant(
+        "told_apart",
+        "value = (inner | around).get(",
+        "value = around.get(",
+        "a name made within a function is taken for that of its module",
     ),
 ]
 

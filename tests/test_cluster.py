@@ -39,6 +39,12 @@ def run(executor=None, function=cases):
     return importance(release, model, rng=np.random.default_rng(1), **how)
 
 
+def tabled(size=300_000):
+    "A closure over a table that is sent once, and apart from the tasks."
+    table = np.arange(float(size))
+    return lambda growth, start, rng: [float(rng.poisson(start + table[k])) for k in range(3)]
+
+
 def same(a, b):
     return np.array_equal(a.theta, b.theta) and np.array_equal(a.log_weights, b.log_weights)
 
@@ -80,6 +86,7 @@ def test_dask(tmp_path):
     with dask_cluster(tmp_path) as (client, _):
         assert in_flight(client.get_executor()) == 64  # eight for each of two workers are fewer
         assert same(run(), run(client.get_executor()))
+        assert same(run(function=tabled()), run(client.get_executor(), tabled()))
 
 
 def test_a_dask_worker_that_is_killed_in_mid_run_loses_nothing(tmp_path):

@@ -122,6 +122,17 @@ def beside(value):
     return simulate
 
 
+def beside_a_log(table):
+    "A simulator that keeps a log, and reads a list that it does not change."
+    log = []
+
+    def simulate(theta, rng):
+        log.append(len(theta))
+        return theta * table[0]
+
+    return simulate
+
+
 def project(**values):
     "A simulator that reads values of a module of one's own, which has a folder in it."
     module = types.ModuleType("epidemic")
@@ -181,6 +192,7 @@ EDITS = {
     "a distribution's keyword": (stats.norm(loc=2), stats.norm(scale=2)),
     "a list beside an array that is filled": (Filling([1.0]), Filling([2.0])),
     "what a setter set": (Told().told(1.0), Told().told(2.0)),
+    "a list beside a log": (beside_a_log([1.0]), beside_a_log([2.0])),
     "a constant of a class": (constant(1.0), constant(2.0)),
     "a static method": (static(lambda x: x), static(lambda x: x + 1)),
     "a module's function": (project(rate=lambda x: x), project(rate=lambda x: x + 1)),
@@ -327,6 +339,24 @@ def test_another_process_tells_the_same(tmp_path):
     line, here = [sys.executable, "-c", asked, str(file)], str(Path(__file__).parent)
     run = subprocess.run(line, cwd=here, capture_output=True, text=True)
     assert json.loads(run.stdout) == [alone, copies_told(file)], run.stderr
+
+
+within = 1.0
+
+
+def holding(within, rng):
+    "Has an argument that a function within it reads; its module has that name, too."
+
+    def shifted():
+        return within + 2
+
+    return shifted()
+
+
+def test_a_name_made_within_is_not_that_of_the_module(monkeypatch):
+    first = told_apart(holding)
+    monkeypatch.setitem(globals(), "within", 2.0)
+    assert told_apart(holding) == first
 
 
 def test_made_twice_it_is_the_same():
