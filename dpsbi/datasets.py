@@ -7,6 +7,7 @@ __all__ = ['LOOKS', 'Simulator', 'where_possible', 'simulated', 'parted']
 
 # %% ../nbs/08_datasets.ipynb #ds-imports
 import copy
+import pickle
 import random
 import sys
 import threading
@@ -41,8 +42,7 @@ class Simulator(Protocol):
 # %% ../nbs/08_datasets.ipynb #ds-global
 def _global_generators() -> dict[str, Any]:
     "Where the generators stand that a whole process shares."
-    _, key, *rest = np.random.get_state()
-    found: dict[str, Any] = {"numpy.random": (np.asarray(key).tobytes(), *rest)}
+    found: dict[str, Any] = {"numpy.random": pickle.dumps(np.random.get_state(legacy=False))}
     found["random"] = random.getstate()
     if torch := sys.modules.get("torch"):
         found["torch"] = torch.get_rng_state().numpy().tobytes()

@@ -104,7 +104,7 @@ class Query(Stated):
     """
 
     def __call__(self, x: ArrayLike) -> np.ndarray:
-        "The query's values (B, r) on a batch of data sets x (B, *x); ValueError for another shape."
+        "Values (B, r) of a batch of data sets x (B, *x); (B,) will do where each is one number."
         x = np.asarray(x)
         if x.ndim == 0:
             raise ValueError(
