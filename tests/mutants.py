@@ -2344,6 +2344,13 @@ MUTANTS += [
         "value = around.get(",
         "a name made within a function is taken for that of its module",
     ),
+    Mutant(
+        "analyst.training",
+        "max(pairs.sharing(rng) / 4, least)",
+        "pairs.sharing(rng) / 4",
+        "thousands of contexts are weighed against all simulations",
+        "test_sppe.py",
+    ),
 ]
 
 

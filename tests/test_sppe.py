@@ -163,6 +163,21 @@ def test_what_is_near_is_counted_by_features_or_parameters_whichever_are_fewer(
     assert [module._lost(near, free) for near in at] == [True, False]
 
 
+@pytest.mark.parametrize("n, partners", [(2000, 1), (20_000, 7), (30_000, 7)])
+def test_a_pool_of_contexts_costs_no_more_than_so_much(n, partners):
+    "Twenty-four values, of which a context is near one simulation alone."
+    rng = np.random.default_rng(1)
+    s = rng.normal(0, 5, (n, 24))
+    noise, s_dp = Gaussian(0.2), np.zeros(24)
+    none, log_eta = np.zeros(n), noise.log_prob(s_dp, s)
+    sims = module.Simulations(s[:, :1], s, none, none, log_eta)
+    how = SimpleNamespace(draws=4, correction="importance", training=SimpleNamespace(noise="sobol"))
+    pairs = module._pairs(noise, s_dp, sims, how, None, 0.0, rng)
+    assert pairs.partners == partners
+    contexts = module.POOL / partners
+    assert partners == 1 or contexts * min(n, module.INNER) * 24 < 1.2 * module.WORK
+
+
 def test_with_few_parameters_rounds_never_go_back():
     scaling = SimpleNamespace(whiten=np.zeros((40, 30)))
     nothing = SimpleNamespace(worth=1.0, scaling=scaling)
