@@ -248,19 +248,22 @@ EVERY = 10.0  # seconds between two saves
 
 
 class Periodic:
-    """Saves what a run has, but not more often than every ten seconds.
+    """Saves what a run has, but not too often.
 
     Parameters
     ----------
     saved : Checkpoint
         Where it is kept.
+    pause : float, optional
+        Seconds between two saves; default: ten.
     """
 
-    def __init__(self, saved: Checkpoint):
-        self.saved, self.last = saved, time.monotonic()
+    def __init__(self, saved: Checkpoint, pause: float | None = None):
+        self.saved, self.pause, self.last = saved, pause, time.monotonic()
 
     def __call__(self, arrays: Callable[[], dict[str, np.ndarray]]) -> None:
         "Save what `arrays` returns, where it is time; else it is not called."
-        if self.saved.path is not None and time.monotonic() - self.last > EVERY:
+        pause = EVERY if self.pause is None else self.pause
+        if self.saved.path is not None and time.monotonic() - self.last > pause:
             self.saved.save(**arrays())
             self.last = time.monotonic()

@@ -2319,7 +2319,7 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.release",
-        '    if parts and not hasattr(asked, "queries"):',
+        "    if parts and not isinstance(asked, Several):",
         "    if False:",
         "a release of several queries costs more once it was saved",
         "test_published.py",
@@ -2350,6 +2350,13 @@ MUTANTS += [
         "pairs.sharing(rng) / 4",
         "thousands of contexts are weighed against all simulations",
         "test_sppe.py",
+    ),
+    Mutant(
+        "mechanisms.release",
+        "query.fn.queries if isinstance(query.fn, Several) else ()",
+        'getattr(query.fn, "queries", ())',
+        "a function pays what it says that it costs",
+        "test_published.py",
     ),
 ]
 

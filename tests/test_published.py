@@ -518,3 +518,21 @@ def test_a_joined_release_costs_the_same_from_its_file(nested, tmp_path):
         assert again.mechanism.cost(again.query, 1e-6) == price
     values = np.arange(6.0).reshape(2, 3)
     assert np.array_equal(Release.load(tmp_path / "joined.json").query(values), values)
+
+
+class Claiming:
+    "The sum of all, which claims to be of queries that cost less."
+
+    def __init__(self, *queries):
+        self.queries = queries
+
+    def __call__(self, x):
+        return np.repeat(x.sum(axis=1, keepdims=True), 2, axis=1)
+
+
+def test_a_function_that_claims_to_be_of_cheaper_queries_is_not_believed():
+    "Its values need not be those queries': the stated sensitivity counts, for each of them."
+    noise = dpsbi.Independent((dpsbi.DiscreteLaplace(10.0), dpsbi.DiscreteLaplace(20.0)))
+    how = dict(sensitivity=30, step=1, dim=2, norm="l1")
+    plain, claiming = (Query(fn, **how) for fn in (lambda x: x, Claiming(asked(1), asked(1))))
+    assert noise.cost(claiming) == noise.cost(plain) and noise.cost(plain).epsilon >= 3.0

@@ -6,7 +6,6 @@
 __all__ = ['SlowJournal', 'Allowed', 'Task', 'Cloud', 'joined', 'simulated_at']
 
 # %% ../../nbs/analyst/37_clouds.ipynb #65d3bf5d
-import time
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +16,7 @@ import numpy as np
 from .normal_coordinates import NormalCoordinates
 from .starts import Start
 from ..behind import all_values
+from ..checkpoint import Periodic
 from ..kept import widened
 from ..mechanisms import Release
 from ..model import Model, mechanism_log_prob, released_width
@@ -71,24 +71,25 @@ class SlowJournal(Journal):
 
     def __init__(self, saved: Checkpoint, pause: float = 5.0):
         super().__init__(saved)
-        self.pause, self.last = pause, time.monotonic()
-        self.written = len(self.entries)
+        self.often, self.written = Periodic(saved, pause), len(self.entries)
 
     def __call__(self, compute):
         if self.saved.path is None:
             return np.asarray(compute())
         if self.count == len(self.entries):
             self.entries.append(np.asarray(compute()))
-            if time.monotonic() - self.last > self.pause:
-                self.write()
+            self.often(self._all)
         self.count += 1
         return self.entries[self.count - 1]
+
+    def _all(self) -> dict[str, np.ndarray]:
+        self.written = len(self.entries)
+        return {f"{k:06d}": entry for k, entry in enumerate(self.entries)}
 
     def write(self) -> None:
         "All entries, into the file, where there are new ones."
         if len(self.entries) > self.written:
-            self.saved.save(**{f"{k:06d}": entry for k, entry in enumerate(self.entries)})
-        self.written, self.last = len(self.entries), time.monotonic()
+            self.saved.save(**self._all())
 
 # %% ../../nbs/analyst/37_clouds.ipynb #81f3c572-b1
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ def _hopeless(simulations, accepted, limit):
 
 
 def _ahead(executor, wanted, each_batch) -> int:
-    "Batches in flight: a few, for they may prove needless, or as many as are wanted in any case."
+    "Batches in flight: a few, as they may prove needless, or as many as are likely to be wanted."
     few = in_flight(executor, 8, 2)
     return few if each_batch == 0 else max(few, min(in_flight(executor), int(wanted / each_batch)))
 

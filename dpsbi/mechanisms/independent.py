@@ -18,12 +18,13 @@ from ..accounting import Cost
 from ..composition import composed
 from ..losses import Loss
 from .mechanism import Around, Mechanism
+from .release import Several, parts_asked
 from .smooth import SmoothNoise
 from ..privacy import Query, whole_number
 
 # %% ../../nbs/mechanisms/11_independent.ipynb #84faeac4
 @dataclass(frozen=True)
-class SideBySide:
+class SideBySide(Several):
     "The values of several queries of the same data, (B, r₁ + r₂ + …)."
 
     queries: tuple[Query, ...]
@@ -180,7 +181,7 @@ class Independent(SeparateNoise):
         "Of the least noise among mechanisms that differ by scale alone; else all composed."
         noises: list[Any] = [getattr(each, "mechanism", each) for each in self.mechanisms]
         least, own = _least_noise(noises), _each_its_query(query, len(noises))
-        if hasattr(query.fn, "queries") or least is None:
+        if parts_asked(query) or least is None:
             return composed(m.loss(q) for m, q in zip(noises, own))
         width = max(sum(self.sizes), 2)  # 2: no curve of one value alone
         return least.loss(replace(query, dim=width))
@@ -205,7 +206,7 @@ class Independent(SeparateNoise):
 # %% ../../nbs/mechanisms/11_independent.ipynb #ee573578
 def _each_its_query(query: Query, count: int) -> tuple[Query, ...]:
     "The query of each block: its own of several side by side, else the whole."
-    parts = getattr(query.fn, "queries", ())
+    parts = parts_asked(query)
     return parts if len(parts) == count else (query,) * count
 
 
