@@ -332,49 +332,6 @@ def test_long_pages_say_what_is_on_them(path):
         assert not missing, f"contents of {path.name} lack {', '.join(sorted(missing))}"
 
 
-# ---- sentences: what a reader takes in at one go
-FENCED = re.compile(r"```.*?```|~~~.*?~~~", re.S)
-LISTED = re.compile(r"([-*+]|\d+\.|>) ")
-END = re.compile(r"(?<=[.!?])[)*_”]*\s+(?=[“*_(A-Z0-9])")
-SHORT_FORMS = re.compile(r"\b(al|cf|e\.g|Eq|eq|Fig|i\.e|no|vs)\.")
-LENGTHY, MOST_LENGTHY = 28, 0.028  # words of a long sentence; the share that may be long
-ENDLESS, MOST_ENDLESS = 38, 0  # and how many are beyond this; both to be lowered, never raised
-
-
-def sentences(markdown):
-    "Of a Markdown text, its headings and tables left out; a formula or code is one word."
-    text = CODE.sub("X", MATH.sub(" X ", FENCED.sub("\n\n", markdown)))
-    text = SHORT_FORMS.sub(r"\1", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
-    lines = (line.strip() for line in text.splitlines() if "**On this page:**" not in line)
-    kept = ["" if line.startswith(("|", "#")) else line for line in lines]
-    ended = (LISTED.sub("\n\n", line, 1) if LISTED.match(line) else line for line in kept)
-    for paragraph in "\n".join(ended).split("\n\n"):
-        yield from END.split(" ".join(paragraph.split()))
-
-
-def length(sentence):
-    return sum(any(map(str.isalnum, word)) for word in sentence.split())
-
-
-def test_sentences_are_counted_as_one_would():
-    text = (
-        "# A title\n> One line.\n\nTwo of $x = 1$. And [a link](of/six.ipynb) (Mu et al. 2020).\n"
-    )
-    text += "- an item\n- a `b c d` item; its end\n\n| a | table |\n\n```\nno words\n```"
-    assert [length(s) for s in sentences(text) if length(s)] == [2, 3, 7, 2, 5]
-
-
-def test_sentences_are_short():
-    "Over all pages: few are long, and hardly any is so long that it must be read twice."
-    texts = (("".join(c["source"]), p, c["cell_type"]) for p in NOTEBOOKS for c in read(p)["cells"])
-    found = [(length(s), p, s) for t, p, k in texts if k == "markdown" for s in sentences(t)]
-    sizes = [size for size, _, _ in found if size]
-    long = sum(size > LENGTHY for size in sizes)
-    assert long <= MOST_LENGTHY * len(sizes), f"{long} of {len(sizes)} have more than {LENGTHY}"
-    endless = [f"{p.name}: {s[:60]} …" for size, p, s in found if size > ENDLESS]
-    assert len(endless) <= MOST_ENDLESS, "\n".join(endless)
-
-
 def test_a_lost_part_is_seen():
     text = "# A part, *here*\n[x](#a-part-here) [y](#no-such-part) `[z](#code)`"
     assert lost(NBS / "x.ipynb", {"cells": [cell(text, "markdown")]}) == ["no-such-part"]

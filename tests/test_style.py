@@ -1,12 +1,10 @@
 """How the code is laid out: ruff's rules, and what its rules do not know."""
 
 import ast
-import io
 import json
 import re
 import subprocess
 import sys
-import tokenize
 from functools import cache
 from pathlib import Path
 
@@ -39,21 +37,9 @@ def test_public_functions_say_what_they_do(path):
     assert not silent, f"{path.name}: no docstring for {', '.join(silent)}"
 
 
-LONGEST = 55  # lines of code of the longest cell; to be lowered, never raised
-LONG, MOST_LONG = 25, 0.0265  # a long cell, and the share of the cells that may be long
-EMPTY = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
-
-
 @cache
 def parsed(source):
-    "The tree of a cell; two tests ask for each."
+    "The tree of a cell; several tests ask for each."
     return ast.parse(source)
 
 
@@ -61,18 +47,6 @@ def without_magics(source):
     "A cell's code, as Python reads it."
     kept = (line for line in source.splitlines() if not line.lstrip().startswith(("%", "!")))
     return "\n".join(kept) + "\n"
-
-
-def lines_of_code(source):
-    "Lines of a cell that hold code: without docstrings, comments and blank lines."
-    source, said = without_magics(source), set()
-    for node in ast.walk(parsed(source)):
-        body = getattr(node, "body", None)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
-            said |= set(range(body[0].lineno, body[0].end_lineno + 1))
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    spans = [range(t.start[0], t.end[0] + 1) for t in tokens if t.type not in EMPTY]
-    return len(set().union(*spans) - said)
 
 
 def sources(notebook):
@@ -83,33 +57,8 @@ def sources(notebook):
 
 @cache
 def code_of(path):
-    "The same of a notebook's file; two tests ask for each."
+    "The same of a notebook's file."
     return sources(path.read_text())
-
-
-def sizes_of(text):
-    "Lines of code of each of these cells; of short ones, all lines."
-    lines = {i: len(source.splitlines()) for i, source in text.items()}
-    return {i: lines_of_code(text[i]) if n > LONG else n for i, n in lines.items()}
-
-
-def cells(notebook):
-    "Lines of code of each code cell of a notebook's text, by its id."
-    return sizes_of(sources(notebook))
-
-
-def test_lines_of_code_are_counted_as_one_would():
-    source = 'def f(x):\n    "Says."\n\n    # why\n    return (\n        x\n    )\n\n\n%time f(1)\n'
-    assert lines_of_code(source) == 4 and lines_of_code("") == 0
-    assert lines_of_code('text = """one\n\ntwo"""\n') == 3
-
-
-def test_cells_are_short():
-    sizes = {f"{p.name} {i}": n for p in notebook_files() for i, n in sizes_of(code_of(p)).items()}
-    longest = max(sizes, key=sizes.get)
-    assert sizes[longest] <= LONGEST, f"{longest} has {sizes[longest]} lines of code"
-    long = sum(n > LONG for n in sizes.values())
-    assert long <= MOST_LONG * len(sizes), f"{long} of {len(sizes)} cells have more than {LONG}"
 
 
 # Figures: which words mean a colour that is picked by hand, and a letter that is too small
