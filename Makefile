@@ -55,7 +55,7 @@ bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs 
 	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step
-export: .venv/.installed  # and says which lists want a line, and which pictures are old
+export: .venv/.installed  # and says which names want a row, and which pictures are old
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 	@$(BIN)/python tests/places.py

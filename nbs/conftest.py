@@ -1,0 +1,113 @@
+"""Notebooks as items of pytest: their cells run as `nbdev_test` runs them, each page in a process.
+
+A page is an item `fast`; where cells are marked `#| slow`, an item `slow` runs all of its cells.
+"""
+
+import gc
+import json
+import os
+import re
+import sys
+import tempfile
+import traceback
+from importlib import import_module
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy: processes share the processors
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import pytest  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+SLOW = re.compile(r"^#\|\s*slow\b", re.MULTILINE)
+SHARED = (  # what is imported once, where many pages follow
+    "numpy scipy.stats scipy.optimize scipy.integrate pandas matplotlib.pyplot arviz numba torch"
+    " sklearn.mixture nflows emcee opendp.prelude dp_accounting IPython nbdev.test sqlite3"
+)
+MANY = 20  # pages
+
+
+def pytest_collect_file(file_path, parent):
+    "Notebooks, where nbdev finds them."
+    names = file_path.relative_to(ROOT).parts
+    if file_path.suffix == ".ipynb" and not any(name.startswith(("_", ".")) for name in names):
+        return Notebook.from_parent(parent, path=file_path)
+
+
+def pytest_collection_finish(session):
+    "Forks begin with what most of them need."
+    if sum(isinstance(item, Page) for item in session.items) > MANY:
+        for name in SHARED.split():
+            import_module(name)
+        gc.collect()
+        gc.freeze()
+
+
+class Notebook(pytest.File):
+    def collect(self):
+        yield Page.from_parent(self, name="fast")
+        cells = json.loads(self.path.read_text(encoding="utf-8"))["cells"]
+        if any(SLOW.search("".join(cell["source"])) for cell in cells):
+            page = Page.from_parent(self, name="slow")
+            page.add_marker(pytest.mark.slow)
+            yield page
+
+
+class Failed(Exception):
+    "What a page said."
+
+
+class Page(pytest.Item):
+    def runtest(self):
+        with tempfile.TemporaryFile("w+") as said:
+            pid = os.fork()
+            if not pid:
+                _child(self.path, ["slow"] if self.name == "fast" else [], said)
+            _, status = os.waitpid(pid, 0)
+            said.seek(0)
+            if status:
+                raise Failed(said.read() or f"the process ended with status {status}")
+
+    def repr_failure(self, excinfo):
+        return str(excinfo.value) if excinfo.errisinstance(Failed) else str(excinfo.getrepr())
+
+    def reportinfo(self):
+        return self.path, None, f"{self.path.relative_to(ROOT)}::{self.name}"
+
+
+def _child(path, skipped, said):
+    "Runs a page, and ends the process."
+    passed = False
+    try:
+        for stream in (1, 2):
+            os.dup2(said.fileno(), stream)
+        sys.stdout = sys.stderr = said
+        from nbdev.test import test_nb
+
+        failures = _unpainted()
+        passed, _ = test_nb(path, skip_flags=skipped, basepath=ROOT)
+        print(*failures, sep="\n", file=said)
+        passed = passed and not failures
+    except BaseException:
+        traceback.print_exc(file=said)
+    finally:
+        said.flush()
+        os._exit(0 if passed else 1)
+
+
+def _unpainted():
+    "Lays figures out and does not paint them; a list that fills with those that cannot be drawn."
+    from IPython.core import pylabtools
+    from matplotlib import pyplot
+
+    failures = []
+
+    def laid_out(figure, **how):
+        try:
+            figure.draw_without_rendering()
+        except Exception:
+            failures.append(traceback.format_exc())
+
+    pylabtools.retina_figure = laid_out
+    pyplot.draw_all = lambda force=False: None
+    return failures
