@@ -34,6 +34,22 @@ def pytest_collect_file(file_path, parent):
         return Notebook.from_parent(parent, path=file_path)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--shard", metavar="K/N", help="the Kth of N parts of what is chosen")
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
+def pytest_collection_modifyitems(config, items):
+    "Every Nth item, from the Kth on."
+    if config.getoption("--shard"):
+        k, n = map(int, config.getoption("--shard").split("/"))
+        if not 1 <= k <= n:
+            raise pytest.UsageError(f"--shard takes K/N with 1 <= K <= N, not {k}/{n}")
+        kept = items[k - 1 :: n]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
+
+
 def pytest_collection_finish(session):
     "Forks begin with what most of them need."
     if sum(isinstance(item, Page) for item in session.items) > MANY:
