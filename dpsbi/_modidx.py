@@ -5003,6 +5003,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                  'dpsbi.posterior._equal_draws': ('posterior.html#_equal_draws', 'dpsbi/posterior.py'),
                                  'dpsbi.posterior._inference_data': ('posterior.html#_inference_data', 'dpsbi/posterior.py'),
                                  'dpsbi.posterior._no_values': ('posterior.html#_no_values', 'dpsbi/posterior.py'),
+                                 'dpsbi.posterior._predicted_groups': ('posterior.html#_predicted_groups', 'dpsbi/posterior.py'),
                                  'dpsbi.posterior.unpack': ('posterior.html#unpack', 'dpsbi/posterior.py'),
                                  'dpsbi.posterior.values_info': ('posterior.html#values_info', 'dpsbi/posterior.py')},
             'dpsbi.prior': { 'dpsbi.prior.Columns': ('prior.html#columns', 'dpsbi/prior.py'),

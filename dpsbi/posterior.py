@@ -120,8 +120,17 @@ def values_info(info: dict, draws: Draws) -> dict:
     return told | {"of": CONFIDENTIAL}
 
 # %% ../nbs/05_posterior.ipynb #post-arviz
-def _inference_data(posterior: Draws, predicted: Any) -> Any:
-    "ArviZ's InferenceData of a prediction; TypeError for anything else."
+def _inference_data(groups: dict[str, dict[str, np.ndarray]]) -> Any:
+    "Of arrays (chain, draw, ...): InferenceData of ArviZ's old line, DataTree of its new one."
+    arviz = arviz_library()
+    with warnings.catch_warnings():  # groups of different sizes are meant
+        warnings.simplefilter("ignore", UserWarning)
+        old = arviz.__version__.startswith("0.")
+        return arviz.from_dict(**groups) if old else arviz.from_dict(groups)
+
+
+def _predicted_groups(posterior: Draws, predicted: Any) -> dict[str, dict[str, np.ndarray]]:
+    "The groups of a prediction, as one chain; TypeError for anything else."
     if not hasattr(predicted, "groups") or predicted.posterior.names != posterior.names:
         raise TypeError(
             "to_arviz takes what predict made of this posterior: to_arviz(predict(posterior, …)), "
@@ -133,9 +142,7 @@ def _inference_data(posterior: Draws, predicted: Any) -> Any:
         group: {name: array[None] for name, array in variables.items()}
         for group, variables in groups.items()
     }
-    with warnings.catch_warnings():  # groups of different sizes are meant
-        warnings.simplefilter("ignore", UserWarning)
-        return arviz_library().from_dict(**chains, observed_data=observed)
+    return chains | dict(observed_data=observed)
 
 
 def _equal_draws(posterior: Draws) -> np.ndarray:
@@ -216,7 +223,7 @@ class Posterior(Shown):
         return Posterior(values, draws.log_weights, names, values_info(self.info, draws))
 
     def to_arviz(self, predicted: Any = None) -> Any:
-        """ArviZ's InferenceData.
+        """What ArviZ works with: its InferenceData or, from ArviZ 1 on, xarray's DataTree.
 
         The chains, or the equally weighted draws, as they are; else one chain of as many resampled
         draws as the ESS.
@@ -231,14 +238,14 @@ class Posterior(Shown):
 
         Returns
         -------
-        arviz.InferenceData
+        arviz.InferenceData or xarray.DataTree
             With the group posterior, and others where something was predicted.
         """
         if predicted is not None:
-            return _inference_data(self, predicted)
+            return _inference_data(_predicted_groups(self, predicted))
         draws = _equal_draws(self)
         columns = {name: draws[..., j] for j, name in enumerate(self.names)}
-        return arviz_library().from_dict(posterior=columns)
+        return _inference_data(dict(posterior=columns))
 
     def save(self, path: str | Path) -> None:
         """Write draws, weights, names, info and values (not the density) to one .npz file.

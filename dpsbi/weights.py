@@ -97,7 +97,7 @@ def kish(log_weights: ArrayLike) -> float:
 
 # %% ../nbs/04_weights.ipynb #0296882f
 def arviz_library() -> Any:
-    "ArviZ, imported when first needed, without its notice of a coming version."
+    "ArviZ, imported when first needed, without the old line's notice of the new one."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         import arviz

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from dpsbi import posterior as posteriors_module
 from dpsbi.posterior import Posterior, pack, unpack
 from dpsbi.weights import kish, normalise, systematic
 
@@ -378,3 +379,26 @@ def test_no_error_is_told_beside_a_result_that_is_not_exact():
     for exact, told in ((True, True), (None, True), (False, False)):
         info = {"chains": 4} | ({} if exact is None else {"exact": exact})
         assert ("mcse" in Posterior(theta, None, ("a",), info).summary()) is told
+
+
+def test_arviz_gets_groups_as_either_of_its_lines_takes_them(monkeypatch):
+    class Old:
+        __version__ = "0.23.4"
+
+        @staticmethod
+        def from_dict(posterior):
+            return {"posterior": posterior}
+
+    class New:
+        __version__ = "1.3.0"
+
+        @staticmethod
+        def from_dict(data):
+            return data
+
+    chains = Posterior(np.arange(24.0).reshape(12, 2), names=("a", "b"), info=dict(chains=3))
+    for line in (Old, New):
+        monkeypatch.setattr(posteriors_module, "arviz_library", lambda line=line: line)
+        data = chains.to_arviz()
+        assert list(data) == ["posterior"] and list(data["posterior"]) == ["a", "b"]
+        assert (data["posterior"]["b"] == np.arange(1.0, 24, 2).reshape(3, 4)).all()
