@@ -190,8 +190,7 @@ def _entry(state: dict, place: int = 0) -> Entry:
     if "cost" not in state:  # version 1
         state = dict(cost=dict(epsilon=state["epsilon"], delta=state["delta"]), **state)
     granted: Any = _cost(state["granted"]) if "granted" in state else None
-    written = f"{place} {json.dumps(state, sort_keys=True)}"
-    key = state.get("key") or uuid.uuid5(uuid.NAMESPACE_OID, written).hex
+    key = state.get("key") or uuid.uuid5(uuid.NAMESPACE_OID, f"{place} {json.dumps(state)}").hex
     return Entry(
         _cost(state["cost"]), state["label"], state["neighbours"], state["unit"], granted, key
     )
@@ -273,7 +272,8 @@ class Book:
 
     def _free(self) -> None:
         "Nobody holds the book."
-        self._lock, self._found = RLock(), None
+        self._lock = RLock()
+        self._found: tuple | None = None  # the two files at the last look, while the book is held
         _BOOKS.add(self)
 
     def __getstate__(self):

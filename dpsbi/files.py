@@ -9,6 +9,7 @@ __all__ = ['WORDLESS', 'check_plain', 'writable_place', 'flush_folder', 'write_a
 import io
 import os
 import stat
+import sys
 import tempfile
 import time
 import warnings
@@ -114,7 +115,7 @@ def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     flush_folder(path.parent)
 
 # %% ../nbs/00_files.ipynb #fi-lock-system
-if os.name == "nt":  # no cover
+if sys.platform == "win32":
     import msvcrt
 
     def _try_lock(handle: int) -> None:

@@ -889,7 +889,8 @@ def test_a_lock_that_another_thread_holds_is_not_inherited(tmp_path, kind):
         leave.set()
     else:
         ledger._book.timeout = 0.1
-        assert "TimeoutError" in forked(lambda: spends(ledger))  # the parent still holds it
+        said = forked(lambda: spends(ledger))
+        assert "TimeoutError: another process or thread holds the lock" in said  # in the parent
         ready, begun = os.pipe()
         child = os.fork()
         if child == 0:  # lives on, and holds nothing
@@ -904,6 +905,48 @@ def test_a_lock_that_another_thread_holds_is_not_inherited(tmp_path, kind):
         assert "granted Entry" in forked(lambda: spends(ledger))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_killed_process_leaves_no_lock_to_those_that_it_forked(tmp_path):
+    ledger, (ready, begun) = Ledger(1.0, path=tmp_path / "l.json", timeout=5), os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            inside = threading.Event()
+
+            def hold():
+                with ledger._book.held():
+                    inside.set()
+                    time.sleep(20)
+
+            threading.Thread(target=hold, daemon=True).start()
+            inside.wait(20)
+            if child := os.fork():
+                os.write(begun, f"{child}\n".encode())
+            time.sleep(20)
+        finally:
+            os._exit(0)
+    child = int(os.read(ready, 99))
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    try:
+        spends(ledger)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_lock_whose_file_is_removed_as_it_is_taken_is_not_taken(tmp_path, monkeypatch):
+    path, take = tmp_path / "l.lock", dpsbi.files._try_lock
+
+    def removed_first(handle):
+        monkeypatch.setattr(dpsbi.files, "_try_lock", take)
+        path.unlink()
+        take(handle)
+
+    monkeypatch.setattr(dpsbi.files, "_try_lock", removed_first)
+    with dpsbi.files.locked(path, 1.0), pytest.raises(TimeoutError):
+        with dpsbi.files.locked(path, 0.05):
+            pass
 
 
 COPIES = {
