@@ -31,7 +31,7 @@ from dpsbi.accounting import (
     ZCDPFilter,
 )
 from .composition import ComposedLoss
-from .files import check_plain, locked, writable_place, write_atomically
+from .files import check_plain, locked, reworded, writable_place, write_atomically
 from dpsbi.losses import (
     ApproximateLoss,
     DiscreteLaplaceLoss,
@@ -342,10 +342,8 @@ class Book:
         try:
             write_atomically(self.path, data)
         except OSError as error:
-            raise type(error)(
-                f"{self.path} cannot be written, and so nothing was granted: "
-                f"{error.strerror or error}"
-            ) from error
+            words = f"{self.path} cannot be written, and so nothing was granted"
+            raise reworded(error, f"{words}: {error.strerror or error}") from error
         self._found, self.id, self._opened = self._look(), identity, True
         _SEEN[identity] = [entry.key for entry in entries]
 

@@ -1092,8 +1092,9 @@ def test_a_file_system_without_locks_is_refused_at_once(tmp_path, monkeypatch, n
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(dpsbi.files, "_try_lock", refuse)
-    with pytest.raises(OSError, match="cannot be locked.*a file system that holds locks"):
+    with pytest.raises(OSError, match="cannot be locked.*a file system that holds locks") as caught:
         Ledger(1.0, path=tmp_path / "l.json")
+    assert caught.value.errno == number
 
 
 @pytest.mark.parametrize(
@@ -1114,9 +1115,10 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatc
         spends(ledger)
     monkeypatch.undo()
     monkeypatch.setattr("tempfile.mkstemp", refuse)
-    with pytest.raises(OSError, match="cannot be written, and so nothing was granted"):
+    with pytest.raises(OSError, match="cannot be written, and so nothing was granted") as caught:
         spends(ledger)
     monkeypatch.undo()
+    assert caught.value.errno == number
     assert ledger.spent == Cost(0.0)
 
 
