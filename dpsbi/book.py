@@ -8,13 +8,16 @@ __all__ = ['check_budget', 'budget_of', 'rule_named', 'opening_rule', 'first_rul
 # %% ../nbs/03_book.ipynb #61a3c16d
 import json
 import math
+import os
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from threading import RLock
+from threading import TIMEOUT_MAX, RLock
 from typing import Any
+from weakref import WeakSet
 
 # %% ../nbs/03_book.ipynb #61a3c16d-own
 from dpsbi.accounting import (
@@ -28,6 +31,7 @@ from dpsbi.accounting import (
     ZCDPFilter,
 )
 from .composition import ComposedLoss
+from .files import check_plain, locked, reworded, writable_place, write_atomically
 from dpsbi.losses import (
     ApproximateLoss,
     DiscreteLaplaceLoss,
@@ -38,7 +42,7 @@ from dpsbi.losses import (
     RenyiLoss,
     ZCDPLoss,
 )
-from .privacy import positive, write_atomically
+from .privacy import positive
 
 # %% ../nbs/03_book.ipynb #8120bfb8
 def check_budget(epsilon, delta, rho, composition):
@@ -164,44 +168,55 @@ def _entry_state(entry: Entry) -> dict:
     )
 
 # %% ../nbs/03_book.ipynb #e5c0f9df
-def encode(budget, rule, entries) -> bytes:
-    "The bytes of a ledger's file."
+def encode(budget, rule, entries, identity) -> bytes:
+    "The bytes of a ledger's file; a rule that the first cost will decide is None."
     epsilon, delta, rho = budget
     state = dict(
         format="dpsbi.Ledger",
         version=2,
+        id=identity,
         epsilon=epsilon,
         delta=delta,
         rho=rho,
-        composition=rule.name,
+        composition=getattr(rule, "name", None),
         order=getattr(rule, "order", None),
         history=[_entry_state(entry) for entry in entries],
     )
     return json.dumps(state, indent=1, allow_nan=False).encode()
 
 # %% ../nbs/03_book.ipynb #ledger-entry
-def _entry(state: dict) -> Entry:
-    "What `_entry_state` described, also in files of version 1."
+def _entry(state: dict, place: int = 0) -> Entry:
+    "What `_entry_state` described, also in files of version 1; it is the `place`-th entry."
     if "cost" not in state:  # version 1
         state = dict(cost=dict(epsilon=state["epsilon"], delta=state["delta"]), **state)
     granted: Any = _cost(state["granted"]) if "granted" in state else None
-    key = state.get("key") or uuid.uuid4().hex
+    key = state.get("key") or uuid.uuid5(uuid.NAMESPACE_OID, f"{place} {json.dumps(state)}").hex
     return Entry(
         _cost(state["cost"]), state["label"], state["neighbours"], state["unit"], granted, key
     )
 
 # %% ../nbs/03_book.ipynb #ledger-decode
 def decode(path, budget, rule):
-    "The rule and the entries in a file; ValueError for another budget or rule, or no ledger."
-    data = path.read_bytes()
+    "Rule, entries and id in a file; ValueError for another budget or rule, or no ledger."
     try:
+        data = path.read_bytes()
+        if not data:
+            raise ValueError(
+                "it is empty, and so no longer says what was spent: put back what it held, or "
+                "remove it if nothing was ever spent"
+            )
         state = json.loads(data)
         if state["format"] != "dpsbi.Ledger" or state["version"] not in (1, 2):
             raise ValueError(f"it is a {state['format']}, version {state['version']}")
+        identity = state.get("id")
+        if not isinstance(identity, str | None):
+            raise ValueError("its id is no text")
         held = check_budget(state["epsilon"], state["delta"], state.get("rho"), None)
-        found = rule_named(held, state.get("composition", "sum"), state.get("order"))
-        entries = [_entry(one) for one in state["history"]]
-        if entries and found.refusal(entries):
+        entries = [_entry(one, k) for k, one in enumerate(state["history"])]
+        name = state.get("composition", "sum")
+        undecided = name is None and not entries
+        found = None if undecided else rule_named(held, name, state.get("order"))
+        if found and entries and found.refusal(entries):
             raise ValueError("it has spent more than its budget")
     except Exception as error:
         raise ValueError(
@@ -213,45 +228,175 @@ def decode(path, budget, rule):
         raise ValueError(
             f"{path} holds a budget of {theirs}, not {ours}; open it with its own budget"
         )
-    if rule is not None and rule.name != found.name:
+    if rule is not None and found is not None and rule.name != found.name:
         raise ValueError(
             f"{path} composes by {found.name!r}, not {rule.name!r}; which one is "
             "decided before the first spending"
         )
-    return found, entries
+    return found or rule, entries, identity
 
 # %% ../nbs/03_book.ipynb #afd084b5
+_BOOKS: WeakSet["Book"] = WeakSet()
+_SEEN: dict[str, list[str]] = {}  # by id of a ledger: the keys of the entries that it had last
+
+
+def _about(path: str | os.PathLike) -> tuple | None:
+    "What changes when a file is replaced, written or linked; None where there is none."
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino, found.st_nlink, found.st_size, found.st_mtime_ns
+
+
 class Book:
-    "The entries of a ledger and its rule, in memory or in a file that processes share."
+    """The entries of a ledger and its rule, in memory or in a file that processes share.
 
-    def __init__(self, budget, rule, path):
-        self.budget, self.rule, self.entries = budget, rule, []
-        self.path = Path(path).resolve() if path else None  # one lock, whatever the link
-        self._lock, self._file_lock = RLock(), nullcontext()
-        if self.path is not None:
-            from filelock import FileLock
+    Parameters
+    ----------
+    budget : tuple
+        As `check_budget` returned it.
+    rule : rule or None
+        As `opening_rule` returned it.
+    path : path or None
+        The file.
+    timeout : float
+        For how many seconds to wait for others.
+    """
 
-            self._file_lock = FileLock(f"{self.path}.lock", poll_interval=0.005)
+    def __init__(self, budget, rule, path, timeout=60.0):
+        self.budget, self.rule, self.entries, self.timeout = budget, rule, [], timeout
+        self.path = None if path is None else writable_place(path, "the ledger")
+        self.id, self._opened, self._process = None, False, os.getpid()
+        self._free()
+
+    def _free(self) -> None:
+        "Nobody holds the book."
+        self._lock = RLock()
+        self._found: tuple | None = None  # the two files at the last look, while the book is held
+        _BOOKS.add(self)
+
+    def __getstate__(self):
+        if self.path is None:
+            raise TypeError(
+                "a ledger in memory cannot be copied, pickled or sent to another process, since "
+                "each copy would spend the whole budget: give it a path"
+            )
+        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_found")}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._free()
+
+    @property
+    def foreign(self) -> bool:
+        "Whether it lies in the memory of another process, from which this one was forked."
+        return self.path is None and self._process != os.getpid()
 
     @contextmanager
-    def held(self) -> Iterator["Book"]:
-        "The book as it now is, locked against all others."
-        with self._lock, self._file_lock:
-            if self.path is not None:
-                self._refresh()
-            yield self
+    def held(self, timeout: float | None = None) -> Iterator["Book"]:
+        "The book as it now is, locked against all others; TimeoutError where they do not let go."
+        timeout, begun = self.timeout if timeout is None else timeout, time.monotonic()
+        lock = self._lock
+        if not lock.acquire(timeout=min(timeout, TIMEOUT_MAX)):
+            raise TimeoutError(
+                f"another thread holds the ledger {self.path or 'in memory'}, still after "
+                f"{timeout:.3g} s; nothing was spent"
+            )
+        try:
+            if self.path is None or self._found:  # or this thread holds it already
+                yield self
+                return
+            left = max(timeout - (time.monotonic() - begun), 0.0)
+            with locked(f"{self.path}.lock", left):
+                try:
+                    self._refresh()
+                    yield self
+                finally:
+                    self._found = None
+        finally:
+            lock.release()
 
     def write(self, entries, rule) -> None:
         "Replace the entries: on disk first, since what cannot be remembered is not granted."
+        if self.foreign:
+            raise ValueError(
+                "this ledger is in the memory of the process from which this one was forked, and "
+                "each of the two would spend the whole budget: give it a path"
+            )
         if self.path is not None:
-            write_atomically(self.path, encode(self.budget, rule, entries))
+            self._write_file(entries, rule)
         self.entries, self.rule = entries, rule
 
-    def _refresh(self) -> None:
-        if self.path.exists():
-            self.rule, self.entries = decode(self.path, self.budget, self.rule)
-        elif self.entries:
+    def _look(self) -> tuple:
+        return _about(self.path), _about(f"{self.path}.lock")
+
+    def _write_file(self, entries, rule) -> None:
+        identity = self.id or uuid.uuid4().hex
+        data = encode(self.budget, rule, entries, identity)
+        if self._found != self._look():
             raise ValueError(
-                f"{self.path} is gone, and with it what others may have spent; put it "
-                "back, or open a new ledger"
+                f"{self.path} or its lock was changed or removed by another while this process "
+                "held the lock; nothing was granted. Try again, and leave both files alone"
             )
+        try:
+            write_atomically(self.path, data)
+        except OSError as error:
+            words = f"{self.path} cannot be written, and so nothing was granted"
+            raise reworded(error, f"{words}: {error.strerror or error}") from error
+        self._found, self.id, self._opened = self._look(), identity, True
+        _SEEN[identity] = [entry.key for entry in entries]
+
+    def _refresh(self) -> None:
+        "Read the file, or begin it; ValueError where it is not the one that was opened."
+        self._found = file, _ = self._look()
+        if self.path.resolve() != self.path:
+            raise ValueError(
+                f"{self.path} has become a link to {self.path.resolve()}; open the ledger there"
+            )
+        if file is None:
+            if self._opened:
+                raise ValueError(
+                    f"{self.path} is gone, and with it what others may have spent; put it "
+                    "back, or open a new ledger"
+                )
+            return self._write_file([], self.rule)
+        check_plain(self.path, f"the ledger {self.path}")
+        if file[2] > 1:
+            raise ValueError(
+                f"{self.path} has {file[2]} names (hard links), and after a spending each would "
+                "be a ledger of its own: remove all but one (find -samefile finds them)"
+            )
+        rule, entries, identity = decode(self.path, self.budget, self.rule)
+        keys = [entry.key for entry in entries]
+        self._check_same(identity, keys)
+        self.rule, self.entries, self.id, self._opened = rule, entries, identity, True
+        if identity is not None:
+            _SEEN[identity] = keys
+
+    def _check_same(self, identity, keys) -> None:
+        "ValueError unless the file is this ledger, and its history continues what was seen of it."
+        if self.id not in (None, identity):
+            raise ValueError(
+                f"{self.path} is another ledger than the one that was opened, or was written by "
+                "an earlier version of dpsbi: put the file back, or open this one by itself"
+            )
+        for known in ([entry.key for entry in self.entries], _SEEN.get(identity, [])):
+            if keys[: len(known)] != known:
+                raise ValueError(
+                    f"{self.path}: the history has lost entries, {len(known)} of which this "
+                    f"process has seen; it is a copy or a backup, which does not know of all that "
+                    "was spent: put back the newest file"
+                )
+
+
+def _after_fork() -> None:
+    "In a process that was forked: no thread holds a book, and none in memory is its own."
+    for book in list(_BOOKS):
+        book._free()
+        if book.path is None:
+            book._process = -1
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork)

@@ -8,7 +8,6 @@ __all__ = ['EVERY', 'check_generator', 'seed_state', 'about_run', 'Checkpoint', 
 
 # %% ../nbs/08_checkpoint.ipynb #0edc83b7
 import json
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .files import writable_place
 from .mechanisms.mechanism import about_mechanism
 from .privacy import read_arrays, write_atomically
 from .told_apart import told_apart
@@ -101,18 +101,6 @@ class _Found(dict):
         )
 
 # %% ../nbs/08_checkpoint.ipynb #ck-place
-def _check_place(path: Path) -> None:
-    "OSError where no file can be written."
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"the folder of the checkpoint {path} does not exist")
-    if path.is_dir():
-        raise IsADirectoryError(f"the checkpoint {path} is a folder: give the path of a file")
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise type(error)(f"the checkpoint {path} cannot be written: {error}") from error
-
-
 def _fingerprint(path: str | PathLike) -> dict:
     "What run a file belongs to, without reading its arrays."
     with np.load(path, allow_pickle=False) as file:
@@ -182,7 +170,7 @@ class Checkpoint:
         """
         if self.path is None:
             return None
-        _check_place(Path(self.path))
+        writable_place(self.path, "the checkpoint")
         if not Path(self.path).exists():
             return None
         found, arrays = _read(self.path)

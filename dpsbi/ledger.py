@@ -6,6 +6,7 @@
 __all__ = ['Opened', 'Counted', 'Account', 'Ledger']
 
 # %% ../nbs/03_ledger.ipynb #b15dc067
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from .accounting import BudgetError, Cost, Entry, Proof, Sum, as_written
 from .book import Book, budget_of, check_budget, first_rule, opening_rule, say
 from .losses import ZCDPLoss
+from .privacy import positive
 
 # %% ../nbs/03_ledger.ipynb #led-account-b1
 class Opened:
@@ -29,12 +31,17 @@ class Opened:
         rho: float | None = None,
         composition: str | None = None,
         path: str | Path | None = None,
+        timeout: float = 60.0,
     ):
         budget = check_budget(epsilon, delta, rho, composition)
+        timeout = positive("timeout", timeout, zero=True)
         self._asked = composition
-        self._book = Book(budget, opening_rule(budget, composition), path)
+        self._book = Book(budget, opening_rule(budget, composition), path, timeout)
         with self._book.held():
-            pass  # refuses a broken file at once
+            pass  # refuses a broken file at once, and begins one that is not there
+
+    def __copy__(self):
+        return copy.deepcopy(self)  # refused in memory; a file is opened again
 
     @property
     def path(self) -> Path | None:
@@ -101,14 +108,22 @@ class Account(Counted):
         """
         with self._book.held() as book:
             rule = book.rule or first_rule(book.budget, self._asked, cost)
-            return rule.refusal([*book.entries, Entry(cost, "")]) is None
+            return not book.foreign and rule.refusal([*book.entries, Entry(cost, "")]) is None
 
     def __repr__(self):
+        try:
+            with self._book.held(timeout=0.5):  # a look does not wait
+                return f"Ledger({say(self.budget)}; {self._told()})"
+        except Exception as error:
+            return f"Ledger({say(self.budget)}; cannot be read: {error})"
+
+    def _told(self) -> str:
+        "What was spent, and what remains, in words."
         entries, how = self.history, self.composition
         left = f", {say(self.remaining)} remains" if how in ("sum", "zcdp", None) else ""
         how = f"; composition {how!r}" if how else ""
-        spent = f"spent {say(self.spent)} in {len(entries)} release{'s' * (len(entries) != 1)}"
-        return f"Ledger({say(self.budget)}; {spent}{left}{how})"
+        releases = f"{len(entries)} release{'s' * (len(entries) != 1)}"
+        return f"spent {say(self.spent)} in {releases}{left}{how}"
 
 # %% ../nbs/03_ledger.ipynb #led-refusals
 def _unpaid(entry: Entry, rule, shown: str, left: str, reason: str) -> BudgetError:
@@ -141,7 +156,8 @@ def _check_proof(entry: Entry, proof: Proof, entries) -> None:
 class Ledger(Account):
     """The privacy budget of one set of records; it refuses what it cannot pay before any is read.
 
-    Safe to share between threads and, with a path, between processes.
+    Safe to share between threads and, with a path, between processes. One in memory cannot be
+    copied or pickled, and a forked process cannot spend from it.
 
     Parameters
     ----------
@@ -153,12 +169,20 @@ class Ledger(Account):
         How costs add up, one of COMPOSITIONS; by default decided by the first spending ("sum"
         where delta is 0). "planned" is a promise that no cost depends on an answer.
     path : path, optional
-        Keep the ledger in this file; an existing one is continued.
+        Keep the ledger in this file; an existing one is continued, else one is begun.
+    timeout : float
+        For how many seconds to wait for another process that holds the ledger, at this and every
+        later call; after two a warning says so.
 
     Raises
     ------
     ValueError
-        For a budget that makes no sense, or a file that holds another one.
+        For a budget that makes no sense, or a file that holds another one, has two names, is
+        empty, or is no longer what this process has seen.
+    OSError
+        Where no file can be kept or locked: a folder, a device, a folder that does not exist.
+    TimeoutError
+        If another still holds the ledger after `timeout`; nothing is spent.
     """
 
     def spend(
@@ -185,7 +209,8 @@ class Ledger(Account):
         BudgetError
             Where the rest is not enough.
         ValueError
-            For other neighbours, or another unit, than the ledger's.
+            For other neighbours, or another unit, than the ledger's; for a file that is gone or
+            was replaced; in a forked process, for a ledger in memory.
         """
         with self._book.held() as book:
             _refuse_mixture(book.entries, "neighbours", neighbours)

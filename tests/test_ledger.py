@@ -2,10 +2,17 @@
 processes share.
 """
 
+import copy
+import errno
 import json
 import math
+import os
+import pickle
 import random
+import shutil
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +29,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import dpsbi
+import dpsbi.files
 from dpsbi import accounting as acc
 from dpsbi.accounting import (
     Cost,
@@ -32,6 +41,7 @@ from dpsbi.accounting import (
     Sum,
     ZCDPFilter,
 )
+from dpsbi.checkpoint import Checkpoint
 from dpsbi.composition import ComposedLoss
 from dpsbi.ledger import Ledger
 from dpsbi.losses import (
@@ -550,3 +560,659 @@ def test_processes_killed_at_random_overspend_nothing_and_forget_nothing(tmp_pat
         granted <= held and len(granted) >= 96
     )  # at most one a killed process was written but never told
     assert {e.label for e in ledger.history} == {"process 0", "process 1"}
+
+
+# ---- one ledger is not two: files that change under it, copies, forks
+
+ALL, HALF = Cost(1.0), Cost(0.5)
+
+
+def spends(ledger, cost=HALF):
+    return ledger.spend(cost, "count")
+
+
+def hard_link(ledger, folder):
+    os.link(ledger.path, folder / "second name.json")
+
+
+def named_twice_and_moved(ledger, folder):
+    os.link(ledger.path, folder / "kept.json")
+    ledger.path.unlink()
+    os.link(folder / "kept.json", ledger.path)
+
+
+def removed(ledger, _):
+    ledger.path.unlink()
+
+
+def folder_removed(ledger, _):
+    shutil.rmtree(ledger.path.parent)
+
+
+def removed_and_begun_anew(ledger, _):
+    ledger.path.unlink()
+    Ledger(1.0, path=ledger.path)
+
+
+def another_in_its_place(ledger, folder):
+    other = Ledger(1.0, path=folder / "other.json")
+    os.replace(other.path, ledger.path)
+
+
+def without_its_id(ledger, _):
+    state = json.loads(ledger.path.read_text())
+    del state["id"]
+    ledger.path.write_text(json.dumps(state | dict(history=[])))
+
+
+def backup(ledger, folder):
+    shutil.copy(ledger.path, folder / "backup.json")
+    spends(ledger, Cost(0.25))
+    shutil.copy(folder / "backup.json", ledger.path)
+
+
+def history_cut(ledger, _):
+    spends(Ledger(1.0, path=ledger.path), Cost(0.25))  # seen by this process, not by `ledger`
+    state = json.loads(ledger.path.read_text())
+    ledger.path.write_text(json.dumps(state | dict(history=state["history"][1:])))
+
+
+def copied_and_the_copy_spent(ledger, folder):
+    shutil.copy(ledger.path, folder / "copy.json")
+    spends(Ledger(1.0, path=folder / "copy.json"), Cost(0.25))
+
+
+def emptied(ledger, _):
+    ledger.path.write_bytes(b"")
+
+
+def garbled(ledger, _):
+    ledger.path.write_bytes(b"{")
+
+
+def become_a_link(ledger, folder):
+    os.replace(ledger.path, folder / "elsewhere.json")
+    ledger.path.symlink_to(folder / "elsewhere.json")
+
+
+def folder_become_a_link(ledger, folder):
+    os.replace(ledger.path.parent, folder / "elsewhere")
+    ledger.path.parent.symlink_to(folder / "elsewhere")
+
+
+def become_a_folder(ledger, _):
+    ledger.path.unlink()
+    ledger.path.mkdir()
+
+
+def become_a_pipe(ledger, _):
+    ledger.path.unlink()
+    os.mkfifo(ledger.path)
+
+
+CHANGES = {
+    hard_link: "2 names",
+    named_twice_and_moved: "2 names",
+    removed: "is gone",
+    folder_removed: "gone|No such file",
+    removed_and_begun_anew: "another ledger",
+    another_in_its_place: "another ledger",
+    without_its_id: "another ledger",
+    backup: "lost entries",
+    history_cut: "lost entries",
+    copied_and_the_copy_spent: "lost entries",
+    emptied: "empty",
+    garbled: "not a ledger",
+    become_a_link: "become a link",
+    folder_become_a_link: "become a link",
+    become_a_folder: "is a folder",
+    become_a_pipe: "a pipe",
+}
+
+
+@pytest.mark.parametrize("spent", [False, True], ids=["unspent", "half spent"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_file_that_is_no_longer_the_ledger_is_refused(tmp_path, change, spent):
+    (tmp_path / "own").mkdir()
+    ledger = Ledger(1.0, path=tmp_path / "own/l.json")
+    paid = spends(ledger, Stopped.granted) if spent else None
+    if change in (backup, history_cut, copied_and_the_copy_spent) and spent:
+        ledger.settle(paid, Stopped(0.25))
+    change(ledger, tmp_path)
+    before = ledger.path.read_bytes() if ledger.path.is_file() else None
+    calls = [
+        lambda: spends(ledger, Cost(0.125)),
+        lambda: ledger.settle(paid, Stopped(0.125)),
+        lambda: ledger.affords(Cost(0.125)),
+        *(lambda name=name: getattr(ledger, name) for name in READ),
+    ]
+    for call in calls:
+        with pytest.raises((ValueError, OSError), match=CHANGES[change]):
+            call()
+    assert "cannot be read" in repr(ledger)
+    assert before == (ledger.path.read_bytes() if ledger.path.is_file() else None)
+
+
+READ = ("spent", "remaining", "history", "composition")
+
+
+@pytest.mark.parametrize("change", [hard_link, named_twice_and_moved, emptied, garbled])
+def test_such_a_file_is_not_opened_either(tmp_path, change):
+    ledger = Ledger(1.0, path=tmp_path / "l.json")
+    change(ledger, tmp_path)
+    with pytest.raises(ValueError, match=CHANGES[change]):
+        Ledger(1.0, path=ledger.path)
+
+
+def test_a_file_that_is_put_back_is_spent_from_again(tmp_path):
+    ledger = Ledger(1.0, path=tmp_path / "l.json")
+    for change in (hard_link, removed, emptied, become_a_link):
+        spends(ledger, Cost(0.125))
+        shutil.copy(ledger.path, tmp_path / "safe.json")
+        change(ledger, tmp_path)
+        with pytest.raises(ValueError):
+            spends(ledger)
+        os.replace(tmp_path / "safe.json", ledger.path)
+        spends(ledger, Cost(0.125))
+    assert ledger.remaining == Cost(0.0)
+
+
+def test_an_opened_ledger_has_a_file_whose_absence_is_seen(tmp_path):
+    for k, budget in enumerate((dict(epsilon=1.0), dict(epsilon=1.0, delta=1e-6), dict(rho=1.0))):
+        ledger = Ledger(**budget, path=tmp_path / f"{k}.json")
+        again = Ledger(**budget, path=ledger.path)
+        assert again.composition == ledger.composition and again.history == ()
+        ledger.path.unlink()
+        for one in (ledger, again):
+            with pytest.raises(ValueError, match="gone"):
+                spends(one, Cost.of(ZCDPLoss(0.1)) if "rho" in budget else Cost(0.1))
+
+
+def test_the_rule_of_an_unspent_file_is_decided_by_the_first_cost(tmp_path):
+    path = tmp_path / "l.json"
+    one, other = Ledger(2.0, 1e-6, path=path), Ledger(2.0, 1e-6, composition="planned", path=path)
+    assert one.composition is None and json.loads(path.read_text())["composition"] is None
+    one.spend(Cost.of(GaussianLoss(0.1), 1e-8), "normal")
+    assert one.composition == "gaussian" == Ledger(2.0, 1e-6, path=path).composition
+    with pytest.raises(ValueError, match="composes by 'gaussian', not 'planned'"):
+        spends(other, Cost(0.1))
+
+
+OLD = dict(format="dpsbi.Ledger", epsilon=1.0, delta=0.0)
+LINE = dict(epsilon=0.25, delta=0.0, label="count", neighbours=None, unit=None)
+SECOND = dict(
+    cost=dict(epsilon=0.25, delta=0.0, loss=dict(kind="PureLoss", epsilon_0=0.25)),
+    granted=dict(epsilon=0.5, delta=0.0, loss=dict(kind="PureLoss", epsilon_0=0.5)),
+    label="count",
+    neighbours="replace",
+    unit="person",
+    key="0123456789abcdef0123456789abcdef",
+)  # as it was written before files had an id
+NUMBERED = dict(rho=None, composition="sum", order=None)
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2])
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_earlier_versions_are_read_and_get_an_id(tmp_path, version, lines):
+    path = tmp_path / "l.json"
+    own = [LINE] * lines if version == 1 else [SECOND, SECOND | dict(key="f" * 32)][:lines]
+    more = {} if version == 1 else NUMBERED
+    path.write_text(json.dumps(OLD | dict(version=version, history=own) | more))
+    text, ledger, other = path.read_text(), Ledger(1.0, path=path), Ledger(1.0, path=path)
+    assert ledger.spent == Cost(0.25 * lines) and path.read_text() == text
+    assert len({e.key for e in ledger.history}) == lines and ledger.history == other.history
+    spends(ledger, Cost(0.25))
+    assert json.loads(path.read_text())["id"] and json.loads(path.read_text())["version"] == 2
+    spends(other, Cost(0.25))
+    assert ledger.history[:lines] == other.history[:lines] and len(ledger.history) == lines + 2
+    path.write_text(text)
+    for one in (ledger, other):
+        with pytest.raises(ValueError, match="another ledger"):
+            spends(one, Cost(0.25))
+
+
+def remove_lock(ledger, _):
+    Path(f"{ledger.path}.lock").unlink()
+
+
+def replace_lock(ledger, _):
+    remove_lock(ledger, _)
+    Path(f"{ledger.path}.lock").touch()
+
+
+def lock_away(ledger, folder):
+    os.replace(f"{ledger.path}.lock", folder / "lock")
+
+
+def write_in_between(ledger, _):
+    ledger.path.write_text(ledger.path.read_text() + "\n")
+
+
+def spend_without_the_lock(ledger, _):
+    remove_lock(ledger, _)
+    spends(Ledger(1.0, path=ledger.path), ALL)
+
+
+MEANWHILE = [remove_lock, replace_lock, lock_away, write_in_between, spend_without_the_lock]
+MEANWHILE += [hard_link, removed, emptied, garbled, another_in_its_place, become_a_link]
+
+
+@pytest.mark.parametrize("change", MEANWHILE, ids=lambda change: change.__name__)
+def test_nothing_is_granted_when_files_change_in_the_middle_of_a_spending(tmp_path, change):
+    ledger = Ledger(1.0, path=tmp_path / "l.json")
+    with ledger._book.held() as book:
+        change(ledger, tmp_path)
+        with pytest.raises(ValueError, match="nothing was granted"):
+            book.write([*book.entries, Entry(HALF, "count")], book.rule)
+    assert book.entries == []
+
+
+def forked(call):
+    "What `call` does in a forked process, in words."
+    theirs, ours = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            said = f"granted {call()}"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(ours, said.encode())
+        os._exit(0)
+    os.close(ours)
+    with os.fdopen(theirs) as told:
+        said = told.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def settled_once(ledger):
+    paid = spends(ledger, Stopped.granted)
+    return lambda: ledger.settle(paid, Stopped(0.125))
+
+
+@pytest.mark.parametrize("at", ["birth", "after one spending"])
+@pytest.mark.parametrize("name", ["spend", "settle", "affords", "read", "twice forked"])
+def test_a_ledger_in_memory_is_spent_by_its_own_process_alone(name, at):
+    ledger = Ledger(1.0)
+    paid = spends(ledger, Stopped.granted) if at != "birth" or name == "settle" else None
+    calls = {
+        "spend": lambda: spends(ledger, Cost(0.125)),
+        "settle": lambda: ledger.settle(paid, Stopped(0.125)),
+        "affords": lambda: ledger.affords(Cost(0.125)),
+        "read": lambda: (len(ledger.history), ledger.spent.epsilon, repr(ledger)),
+        "twice forked": lambda: forked(lambda: spends(ledger, Cost(0.125))),
+    }
+    said = forked(calls[name])
+    if name == "affords":
+        assert said == "granted False" and ledger.affords(Cost(0.125))
+    elif name == "read":
+        assert said == f"granted {calls[name]()}"
+    else:
+        assert "give it a path" in said and "granted Entry" not in said
+    spends(ledger, Cost(0.125))
+
+
+def test_a_process_that_bears_the_number_of_the_first_does_not_own_its_ledger(monkeypatch):
+    "Numbers of processes are used again, and begin anew in a container."
+    number, ledger = os.getpid(), Ledger(1.0)
+
+    def spend_under_the_number():
+        os.getpid = lambda: number
+        return spends(ledger)
+
+    assert "give it a path" in forked(spend_under_the_number)
+
+
+def test_a_ledger_in_a_file_is_shared_with_forked_processes(tmp_path):
+    ledger = Ledger(1.0, path=tmp_path / "l.json")
+    assert "granted Entry" in forked(lambda: spends(ledger))
+    spends(ledger)
+    assert "BudgetError" in forked(lambda: spends(ledger)) and len(ledger.history) == 2
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_lock_that_another_thread_holds_is_not_inherited(tmp_path, kind):
+    path = tmp_path / "l.json" if kind == "file" else None
+    ledger, inside, leave = Ledger(1.0, path=path, timeout=5), threading.Event(), threading.Event()
+
+    def hold():
+        with ledger._book.held():
+            inside.set()
+            leave.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait(20)
+    if path is None:
+        assert "give it a path" in forked(lambda: spends(ledger))
+        leave.set()
+    else:
+        ledger._book.timeout = 0.1
+        said = forked(lambda: spends(ledger))
+        assert "TimeoutError: another process or thread holds the lock" in said  # in the parent
+        ready, begun = os.pipe()
+        child = os.fork()
+        if child == 0:  # lives on, and holds nothing
+            os.write(begun, b"x")
+            time.sleep(20)
+            os._exit(0)
+        os.read(ready, 1)
+        leave.set()
+    thread.join(20)
+    spends(ledger)
+    if path is not None:
+        assert "granted Entry" in forked(lambda: spends(ledger))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_killed_process_leaves_no_lock_to_those_that_it_forked(tmp_path):
+    ledger, (ready, begun) = Ledger(1.0, path=tmp_path / "l.json", timeout=5), os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            inside = threading.Event()
+
+            def hold():
+                with ledger._book.held():
+                    inside.set()
+                    time.sleep(20)
+
+            threading.Thread(target=hold, daemon=True).start()
+            inside.wait(20)
+            if child := os.fork():
+                os.write(begun, f"{child}\n".encode())
+            time.sleep(20)
+        finally:
+            os._exit(0)
+    child = int(os.read(ready, 99))
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    try:
+        spends(ledger)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_lock_whose_file_is_removed_as_it_is_taken_is_not_taken(tmp_path, monkeypatch):
+    path, take = tmp_path / "l.lock", dpsbi.files._try_lock
+
+    def removed_first(handle):
+        monkeypatch.setattr(dpsbi.files, "_try_lock", take)
+        path.unlink()
+        take(handle)
+
+    monkeypatch.setattr(dpsbi.files, "_try_lock", removed_first)
+    with dpsbi.files.locked(path, 1.0), pytest.raises(TimeoutError):
+        with dpsbi.files.locked(path, 0.05):
+            pass
+
+
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "in a list": lambda ledger: copy.deepcopy([ledger])[0],
+    "book": lambda ledger: copy.copy(ledger._book),
+    **{
+        f"pickle {k}": lambda ledger, k=k: pickle.loads(pickle.dumps(ledger, k))
+        for k in range(2, pickle.HIGHEST_PROTOCOL + 1)
+    },
+}
+
+
+@pytest.mark.parametrize("make", COPIES.values(), ids=COPIES)
+def test_a_copy_is_refused_in_memory_and_reopens_a_file(tmp_path, make):
+    with pytest.raises(TypeError, match="give it a path"):
+        make(Ledger(1.0))
+    ledger = Ledger(1.0, path=tmp_path / "l.json")
+    spends(ledger)
+    again = make(ledger)
+    if isinstance(again, Ledger):
+        spends(again)
+        assert ledger.remaining == Cost(0.0) and ledger.history == again.history
+        ledger.path.unlink()
+        for one in (again, make(ledger)):  # it does not begin a new one
+            with pytest.raises(ValueError, match="gone"):
+                spends(one)
+
+
+def test_a_spawned_process_spends_from_the_same_file(tmp_path):
+    ledger = Ledger(1.0, path=tmp_path / "l.json")
+    code = "import pickle, sys; book, cost = pickle.load(sys.stdin.buffer); book.spend(cost, 'x')"
+    sent = pickle.dumps((ledger, HALF))
+    subprocess.run([sys.executable, "-c", code], input=sent, check=True, timeout=100)
+    assert ledger.remaining == HALF
+
+
+def test_a_path_is_the_same_from_every_folder(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    monkeypatch.chdir(tmp_path / "a")
+    ledger = Ledger(1.0, path="l.json")
+    monkeypatch.chdir(tmp_path)
+    spends(ledger)
+    for path in ("a/l.json", "./a/../a/l.json", "link/l.json", tmp_path / "link" / "l.json"):
+        with pytest.raises(dpsbi.BudgetError):
+            spends(Ledger(1.0, path=path), ALL)
+    assert not (tmp_path / "l.json").exists() and len(ledger.history) == 1
+
+
+# ---- a ledger that cannot be had says so, and soon
+
+
+def device(kind):
+    def make(folder):
+        if kind == "fifo":
+            os.mkfifo(folder / "x")
+            return folder / "x"
+        return Path(f"/dev/{kind}")
+
+    return make
+
+
+def socket_at(folder):
+    socket.socket(socket.AF_UNIX).bind(str(folder / "x"))
+    return folder / "x"
+
+
+def touched(folder, *names):
+    for name in names:
+        (folder / name).write_text("x" if name == "x" else "")
+    return folder / names[-1]
+
+
+def lock_is(make):
+    def path(folder):
+        make(folder / "l.json.lock")
+        return folder / "l.json"
+
+    return path
+
+
+def looped(folder):
+    (folder / "loop").symlink_to(folder / "loop")
+    return folder / "loop"
+
+
+PLACES = {
+    "a folder": (lambda folder: folder, "is a folder"),
+    "the root": (lambda _: "/", "is a folder"),
+    "here": (lambda _: ".", "is a folder"),
+    "null": (device("null"), "device"),
+    "full": (device("full"), "device"),
+    "zero": (device("zero"), "device"),
+    "a pipe": (device("fifo"), "pipe"),
+    "a socket": (socket_at, "socket"),
+    "below a file": (lambda folder: touched(folder, "x") / "l.json", "below a file"),
+    "below that": (lambda folder: touched(folder, "x") / "y" / "l.json", "below a file"),
+    "no folder": (lambda folder: folder / "no" / "l.json", "does not exist: make it"),
+    "proc": (lambda _: "/proc/l.json", "cannot be written"),
+    "proc's own": (lambda _: "/proc/self/l.json", "cannot be written"),
+    "sys": (lambda _: "/sys/l.json", "cannot be written"),
+    "a null byte": (lambda folder: f"{folder}/a\0b", "no path"),
+    "no unicode": (lambda folder: f"{folder}/\ud8ff", "no path"),
+    "long": (lambda folder: folder / ("n" * 300), "too long"),
+    "long with its lock": (lambda folder: folder / ("n" * 252), "too long"),
+    "long path": (lambda folder: str(folder) + "/n" * 3000, "too long"),
+    "a loop": (looped, "no path|symbolic links"),
+    "nothing": (lambda _: "", "empty"),
+    "a number": (lambda _: 3, "str or a pathlib.Path"),
+    "bytes": (lambda folder: os.fsencode(folder / "l.json"), "str or a pathlib.Path"),
+    "an open file": (lambda folder: sys.stdin, "str or a pathlib.Path"),
+    "an empty file": (lambda folder: touched(folder, "l.json"), "empty"),
+    "text": (lambda folder: touched(folder, "x"), "not a ledger"),
+    "a lock that is a folder": (lock_is(Path.mkdir), "lock .*cannot be made"),
+    "a lock that is a link": (lock_is(lambda p: p.symlink_to("x")), "lock .*cannot be made"),
+    "a lock that is a pipe": (lock_is(os.mkfifo), "is no lock"),
+    "a lock that is text": (lock_is(lambda p: p.write_text("x")), "is no lock"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_wrong_with_a_path_is_said_at_once(tmp_path, name):
+    make, words = PLACES[name]
+    path, begun = make(tmp_path), time.monotonic()
+    with pytest.raises((ValueError, TypeError, OSError), match=words) as caught:
+        if str(path).startswith("/dev/"):  # no fault shall write there
+            dpsbi.files.writable_place(path, "the ledger")
+        else:
+            Ledger(1.0, path=path)
+    assert time.monotonic() - begun < 1.5 and not isinstance(caught.value, TimeoutError)
+    said = str(caught.value).replace("\\", "")
+    assert "[Errno" not in said and (not isinstance(path, Path) or str(path) in said)
+
+
+FAILS = [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EIO]
+
+
+@pytest.mark.parametrize("number", FAILS, ids=errno.errorcode.get)
+def test_a_file_system_without_locks_is_refused_at_once(tmp_path, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(dpsbi.files, "_try_lock", refuse)
+    with pytest.raises(OSError, match="cannot be locked.*a file system that holds locks") as caught:
+        Ledger(1.0, path=tmp_path / "l.json")
+    assert caught.value.errno == number
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EACCES, errno.EROFS, errno.ENOSPC], ids=errno.errorcode.get
+)
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch, number):
+    "Tests may run as root, whom no permission stops."
+
+    def refuse(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    ledger = Ledger(1.0, path=tmp_path / "l.json")
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(OSError, match="cannot be written"):
+        Ledger(1.0, path=tmp_path / "l.json")
+    monkeypatch.setattr("dpsbi.files.os.open", refuse)
+    with pytest.raises(OSError, match="the lock .* cannot be made"):
+        spends(ledger)
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(OSError, match="cannot be written, and so nothing was granted") as caught:
+        spends(ledger)
+    monkeypatch.undo()
+    assert caught.value.errno == number
+    assert ledger.spent == Cost(0.0)
+
+
+@pytest.fixture
+def held_elsewhere(tmp_path):
+    "A ledger whose file another process holds until the test ends."
+    ledger, (ready, begun) = Ledger(1.0, path=tmp_path / "l.json", timeout=0.05), os.pipe()
+    child = os.fork()
+    if child == 0:
+        with ledger._book.held():
+            os.write(begun, b"x")
+            time.sleep(60)
+        os._exit(0)
+    os.read(ready, 1)
+    yield ledger
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_a_ledger_that_another_process_holds_gives_up(held_elsewhere):
+    ledger, path = held_elsewhere, held_elsewhere.path
+    with pytest.raises(TimeoutError, match=rf"{path}.lock.*nothing was spent.*timeout="):
+        Ledger(1.0, path=path, timeout=0)
+    calls = [lambda: spends(ledger), lambda: ledger.affords(HALF)]
+    for call in [*calls, *(lambda name=name: getattr(ledger, name) for name in READ)]:
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError, match="another process"):
+            call()
+        assert 0.05 <= time.monotonic() - begun < 1
+    ledger._book.timeout = 60.0
+    begun = time.monotonic()
+    assert "another process" in repr(ledger) and time.monotonic() - begun < 2
+    assert not json.loads(path.read_text())["history"]
+
+
+def test_it_says_what_it_waits_for(held_elsewhere, monkeypatch):
+    path = held_elsewhere.path
+    assert dpsbi.files.WORDLESS == 2.0
+    monkeypatch.setattr("dpsbi.files.WORDLESS", 0.05)
+    with pytest.warns(UserWarning, match=f"waiting for the lock {path}.lock") as said:
+        with pytest.raises(TimeoutError):
+            Ledger(1.0, path=path, timeout=0.2)
+    assert len(said) == 1
+
+
+def test_a_lock_that_comes_free_is_taken(tmp_path):
+    path, leave = tmp_path / "l.json", threading.Event()
+    ledger, inside = Ledger(1.0, path=path, timeout=20), threading.Event()
+
+    def hold():
+        with Ledger(1.0, path=path)._book.held():
+            inside.set()
+            leave.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait(20)
+    threading.Timer(0.1, leave.set).start()
+    spends(ledger)
+    thread.join(20)
+    assert ledger.remaining == HALF
+
+
+def test_threads_of_one_ledger_wait_for_each_other_no_longer_than_they_may(tmp_path):
+    for path in (None, tmp_path / "l.json"):
+        ledger, said = Ledger(1.0, path=path, timeout=0.05), []
+
+        def spend():
+            try:
+                spends(ledger)
+            except TimeoutError as error:
+                said.append(str(error))
+
+        with ledger._book.held():
+            thread = threading.Thread(target=spend)
+            thread.start()
+            thread.join(20)
+        assert "another thread" in said[0] and ledger.spent == Cost(0.0)
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, math.inf, "60", None, True])
+def test_a_timeout_is_a_number_of_seconds(timeout):
+    with pytest.raises(ValueError, match="timeout"):
+        Ledger(1.0, timeout=timeout)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "socket"])
+def test_files_are_not_written_over_what_is_no_file(tmp_path, kind):
+    path = dict(folder=lambda f: f, socket=socket_at, fifo=device("fifo"))[kind](tmp_path)
+    before = path.stat().st_mode
+    for write in (
+        lambda: dpsbi.files.write_atomically(path, b"x"),
+        lambda: Checkpoint(path, {}).load(),
+    ):
+        with pytest.raises(OSError, match="give the path of a"):
+            write()
+    assert path.stat().st_mode == before
