@@ -50,7 +50,7 @@ class OfStatistics(Distance):
     def _check(self, shape, y=None):
         if len(shape) == 0:
             raise ValueError("expected a data set of records, (N, …), not a single number")
-        self.query.rehearse(shape)
+        self.query.rehearse(shape, again=False)
 
 # %% ../../nbs/distances/05_summaries.ipynb #c19d6152-1
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SummaryDistance(OfStatistics):
     """
 
     def _observe(self, x):
-        width = self.query.rehearse(x.shape)
+        width = self.query.rehearse(x.shape, again=False)
         s = quiet(lambda: np.asarray(self.query(x[None])[0], float))
         fit = s is not None and s.shape == (width,) and np.isfinite(s).all()
         return width, s if fit else None
