@@ -8,6 +8,7 @@ __all__ = ['check_budget', 'budget_of', 'rule_named', 'opening_rule', 'first_rul
 # %% ../nbs/03_book.ipynb #61a3c16d
 import json
 import math
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -247,7 +248,7 @@ class Book:
     def __init__(self, budget, rule, path):
         self.budget, self.rule, self.entries = budget, rule, []
         self.path = Path(path).resolve() if path else None  # one lock, whatever the link
-        self._lock, self._file_lock = RLock(), nullcontext()
+        self._lock, self._file_lock, self._process = RLock(), nullcontext(), os.getpid()
         if self.path is not None:
             from filelock import FileLock
 
@@ -264,7 +265,7 @@ class Book:
     def can_write(self, entry: Entry) -> bool:
         "Whether an entry has a place in its file, if it has one."
         if self.path is None:
-            return True
+            return os.getpid() == self._process
         try:
             return bool(_entry_state(entry))
         except TypeError:  # a loss that no file holds
@@ -274,7 +275,19 @@ class Book:
         "Replace the entries: on disk first, since what cannot be remembered is not granted."
         if self.path is not None:
             write_atomically(self.path, encode(self.budget, rule, entries))
+        elif os.getpid() != self._process:
+            raise ValueError(
+                "this ledger is kept in the memory of another process, which would not hear of "
+                "it: give the ledger a path, and open it by that path in each process. Nothing "
+                "was spent"
+            )
         self.entries, self.rule = entries, rule
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(
+            "a ledger cannot be copied or pickled: both copies would spend the same budget. Give "
+            "it a path, and open it by that path in each process"
+        )
 
     def _refresh(self) -> None:
         if self.path.exists():

@@ -30,6 +30,11 @@ class OfStatistics(Distance):
             raise ValueError(
                 f"the statistics' sensitivity must be in the l1 or l2 norm, not {self.query.norm!r}"
             )
+        if self.query.smoothness is not None:
+            raise ValueError(
+                "this query's last value is its smooth sensitivity, and its values have no other: "
+                "a distance needs statistics whose sensitivity holds for all data sets"
+            )
         state_error(self, self.error)
 
     @property
