@@ -11,11 +11,12 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Self
 
 from .composition import composed
 from .losses import ApproximateLoss, Loss, PureLoss
-from .privacy import positive
+from .privacy import NEIGHBOURS, positive
 
 # %% ../nbs/01_the_cost.ipynb #fabab98f
 def as_written(value: float) -> Fraction:
@@ -134,6 +135,11 @@ class BudgetError(ValueError):
 class Proof:
     "What a run proved about its cost; algorithms that may use less than granted derive from it."
 
+    @cached_property
+    def key(self) -> str:
+        "Its name: a proof settles one entry of a ledger, once."
+        return uuid.uuid4().hex
+
     @property
     def granted(self) -> Cost:
         "What was paid beforehand."
@@ -161,6 +167,15 @@ class Entry:
         What was paid beforehand, and stays charged by every other composition; None: the cost.
     key : str
         Its name in the file.
+    settled : str, optional
+        The key of the proof that settled it.
+
+    Raises
+    ------
+    TypeError
+        For what is no cost.
+    ValueError
+        For neighbours that are none.
     """
 
     cost: Cost
@@ -169,6 +184,11 @@ class Entry:
     unit: str | None = None
     granted: Cost = None  # type: ignore[assignment]
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    settled: str | None = None
 
     def __post_init__(self):
+        if not isinstance(self.cost, Cost):
+            raise TypeError(f"cost must be a dpsbi.Cost, Cost(0.1) say, not {self.cost!r}")
+        if self.neighbours not in (None, *NEIGHBOURS):
+            raise ValueError(f"neighbours must be one of {NEIGHBOURS}, not {self.neighbours!r}")
         object.__setattr__(self, "granted", self.granted or self.cost)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .accounting import BudgetError, Cost, Entry, Proof, Sum, as_written
-from .book import Book, budget_of, check_budget, first_rule, opening_rule, say
+from .book import Book, budget_of, check_budget, first_rule, mixture, opening_rule, say
 from .losses import ZCDPLoss
 from .privacy import positive
 
@@ -93,22 +93,28 @@ class Account(Counted):
     Parameters: see `Ledger`.
     """
 
-    def affords(self, cost: Cost) -> bool:
+    def affords(
+        self, cost: Cost, neighbours: str | None = None, unit: str | None = None
+    ) -> bool:
         """Whether `spend` would pay this cost.
 
         Parameters
         ----------
         cost : Cost
             What a release would cost.
+        neighbours, unit : str, optional
+            As `spend` has them.
 
         Returns
         -------
         bool
             False where `spend` would refuse.
         """
+        new = Entry(cost, "", neighbours, unit)
         with self._book.held() as book:
             rule = book.rule or first_rule(book.budget, self._asked, cost)
-            return not book.foreign and rule.refusal([*book.entries, Entry(cost, "")]) is None
+            paid = rule.refusal([*book.entries, new]) is None
+            return paid and mixture(book.entries, new) is None and book.can_write(new)
 
     def __repr__(self):
         try:
@@ -142,9 +148,16 @@ def _check_proof(entry: Entry, proof: Proof, entries) -> None:
             "settle takes the Proof that a run returned, not a number or a cost "
             f"typed in, {proof!r}"
         )
+    if entry.settled is not None:
+        raise ValueError(f"{entry.label!r} is settled already: a run settles once")
     if entry not in entries:
         raise ValueError(
             "this entry is not in the ledger's history; settle what spend returned, once"
+        )
+    if proof.key in [e.settled for e in entries]:
+        raise ValueError(
+            f"this proof has settled another entry: {entry.label!r} is settled with that of its "
+            "own run"
         )
     if proof.granted != entry.granted or not proof.used <= entry.cost:
         raise ValueError(
@@ -212,10 +225,11 @@ class Ledger(Account):
             For other neighbours, or another unit, than the ledger's; for a file that is gone or
             was replaced; in a forked process, for a ledger in memory.
         """
+        entry = Entry(cost, str(label), neighbours, unit)
         with self._book.held() as book:
-            _refuse_mixture(book.entries, "neighbours", neighbours)
-            _refuse_mixture(book.entries, "unit", unit)
-            entry = Entry(cost, str(label), neighbours, unit)
+            mixed = mixture(book.entries, entry)
+            if mixed is not None:
+                raise ValueError(mixed)
             rule = book.rule or first_rule(book.budget, self._asked, cost)
             reason = rule.refusal([*book.entries, entry])
             if reason is not None:
@@ -225,7 +239,7 @@ class Ledger(Account):
             return entry
 
     def settle(self, entry: Entry, proof: Proof) -> Entry:
-        """Lower what `entry` is charged to what its run proved to have used.
+        """Lower what `entry` is charged to what its run proved to have used, once.
 
         A run that is killed before it settles has paid in full.
 
@@ -246,25 +260,12 @@ class Ledger(Account):
         TypeError
             For anything but a Proof.
         ValueError
-            If the proof is not of this entry, or the entry is not in the history.
+            If the proof is not of this entry or has settled another, or the entry is settled or
+            not in the history.
         """
         with self._book.held() as book:
             _check_proof(entry, proof, book.entries)
-            settled = replace(entry, cost=proof.used)
+            settled = replace(entry, cost=proof.used, settled=proof.key)
             entries = [settled if e == entry else e for e in book.entries]
             book.write(entries, book.rule)
             return settled
-
-# %% ../nbs/03_ledger.ipynb #597c7e03
-def _refuse_mixture(entries, what: str, value: str | None) -> None:
-    "Privacy means something only under one notion of neighbours and one unit."
-    held = [getattr(e, what) for e in entries if getattr(e, what) is not None]
-    if value is None or not held or value == held[0]:
-        return
-    remedy = "keep it in a ledger of its own"
-    if (held[0], value) == ("replace", "add-remove"):
-        remedy += ", or pay for a group of two, cost.group(2), which covers replacing"
-    raise ValueError(
-        f"this ledger holds costs with {what} {held[0]!r}; a cost with {what} "
-        f"{value!r} cannot be added to them: {remedy}"
-    )

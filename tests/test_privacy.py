@@ -108,14 +108,18 @@ def test_the_rehearsal_reads_no_record_and_finds_mistakes():
         return x.sum(axis=1, keepdims=True)
 
     assert Query(lambda x: fn(x.reshape(len(x), -1)), 1.0).rehearse((5, 2)) == 1
-    assert seen[-1].shape == (1, 10) and not seen[-1].any()
+    assert {x.shape for x in seen} == {(1, 10)} and not seen[0].any()
     removable = Query(fn, 1.0, neighbours="add-remove")
     sizes = []
     for n in (0, 3, 100):
         seen.clear()
         assert removable.rehearse((n,)) == 1
-        sizes.append([x.shape for x in seen])
-    assert sizes[0] == sizes[1] == sizes[2] == [(1, 0), (1, 1), (1, 2)]
+        sizes.append([x.tolist() for x in seen])
+    assert sizes[0] == sizes[1] == sizes[2] and not any(map(np.any, sizes[0][:3]))
+    assert [len(x[0]) for x in sizes[0]] == 2 * [0, 1, 2, 8, 8]
+    seen.clear()
+    assert removable.rehearse((3,), again=False) == 1
+    assert [x.shape for x in seen] == [(1, 0), (1, 1), (1, 2)]
     for fn_ in (lambda x: x.sum(), lambda x: x.max(axis=1)[:, None], lambda x: x):
         with pytest.raises(ValueError, match="Nothing was spent"):
             Query(fn_, 1.0, neighbours="add-remove").rehearse((3,))

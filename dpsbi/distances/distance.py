@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..privacy import as_records, hushed, numeric
+from ..privacy import SHOWN, as_records, ask_twice, hushed, numeric, varied
 from ..running import in_order
 
 # %% ../../nbs/distances/02_distance.ipynb #43677ead
@@ -129,7 +129,7 @@ class Distance(_Own):
         """Run the distance on public stand-ins for a data set; no record is read.
 
         The stand-ins are zeros: N records, or 0, 1 and 2 records where N is confidential
-        (neighbours="add-remove").
+        (neighbours="add-remove"); and two with other numbers. It is asked about each twice.
 
         Parameters
         ----------
@@ -141,13 +141,22 @@ class Distance(_Own):
         Raises
         ------
         ValueError
-            If the distance fails.
+            If the distance fails, or does not answer the same when it is asked again.
         """
-        y = _one_finite(_batch(y))
-        self._check(tuple(shape), y)
-        for x in self._stand_ins(tuple(shape)):
-            with hushed():
-                self._compare(self._observe(x), y)
+        y, shape = _one_finite(_batch(y)), tuple(shape)
+        self._check(shape)
+        zeros = self._stand_ins(shape)
+        n = shape[0] if self.neighbours == "replace" else getattr(self, "n", None) or SHOWN
+        data = [(x, y) for x in (*zeros, *varied((n, *shape[1:])))]
+        within = self.computed_sensitivity - self.sensitivity
+        answers = ask_twice(self._from, data, "the distance", within)
+        self._check(shape, y)
+        for answer in answers[: len(zeros)]:
+            if isinstance(answer, Exception):
+                raise answer
+
+    def _from(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self._compare(self._observe(x), y)
 
     def _stand_ins(self, shape: tuple) -> list[np.ndarray]:
         sizes = (0, 1, 2) if self.neighbours == "add-remove" else shape[:1]

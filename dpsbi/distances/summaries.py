@@ -30,6 +30,11 @@ class OfStatistics(Distance):
             raise ValueError(
                 f"the statistics' sensitivity must be in the l1 or l2 norm, not {self.query.norm!r}"
             )
+        if self.query.smoothness is not None:
+            raise ValueError(
+                "this query's last value is its smooth sensitivity, and its values have no other: "
+                "a distance needs statistics whose sensitivity holds for all data sets"
+            )
         state_error(self, self.error)
 
     @property
@@ -50,7 +55,7 @@ class OfStatistics(Distance):
     def _check(self, shape, y=None):
         if len(shape) == 0:
             raise ValueError("expected a data set of records, (N, …), not a single number")
-        self.query.rehearse(shape)
+        self.query.rehearse(shape, again=False)
 
 # %% ../../nbs/distances/05_summaries.ipynb #c19d6152-1
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class SummaryDistance(OfStatistics):
     """
 
     def _observe(self, x):
-        width = self.query.rehearse(x.shape)
+        width = self.query.rehearse(x.shape, again=False)
         s = quiet(lambda: np.asarray(self.query(x[None])[0], float))
         fit = s is not None and s.shape == (width,) and np.isfinite(s).all()
         return width, s if fit else None

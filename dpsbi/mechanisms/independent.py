@@ -100,6 +100,10 @@ class Blocks(Around):
         starts = [0, *ends[:-1]]
         return [(m, slice(a, b)) for m, a, b in zip(self.mechanisms, starts, ends)]
 
+    def check_size(self, size: int) -> None:
+        "ValueError where the mechanisms are for another number of values."
+        self.blocks(size)
+
     def only(self, keep: np.ndarray) -> "Independent":
         """The mechanisms of some of the values.
 
@@ -180,7 +184,7 @@ class Independent(SeparateNoise):
     def loss(self, query: Query) -> Loss:
         "Of the least noise among mechanisms that differ by scale alone; else all composed."
         noises: list[Any] = [getattr(each, "mechanism", each) for each in self.mechanisms]
-        least, own = _least_noise(noises), _each_its_query(query, len(noises))
+        least, own = _least_noise(noises), _each_its_query(query, self.sizes)
         if parts_asked(query) or least is None:
             return composed(m.loss(q) for m, q in zip(noises, own))
         width = max(sum(self.sizes), 2)  # 2: no curve of one value alone
@@ -194,7 +198,12 @@ class Independent(SeparateNoise):
         return Cost.of(self.loss(query), delta)
 
     def _prepare(self, query: Query) -> Callable:
-        own = _each_its_query(query, len(self.mechanisms))
+        own = _each_its_query(query, self.sizes)
+        if parts_asked(query) and any(part.dim is None for part in own):
+            raise ValueError(
+                "each of several queries side by side must say how many values it has: state its "
+                f"dim, for the mechanisms have places for {self.sizes}"
+            )
         draws = [m._prepare(q) for m, q in zip(self.mechanisms, own)]
 
         def draw(s):
@@ -204,10 +213,18 @@ class Independent(SeparateNoise):
         return draw
 
 # %% ../../nbs/mechanisms/11_independent.ipynb #ee573578
-def _each_its_query(query: Query, count: int) -> tuple[Query, ...]:
-    "The query of each block: its own of several side by side, else the whole."
+def _each_its_query(query: Query, sizes: tuple[int, ...]) -> tuple[Query, ...]:
+    "The query of each block: its own of several side by side, else the whole; each of its size."
     parts = parts_asked(query)
-    return parts if len(parts) == count else (query,) * count
+    if len(parts) != len(sizes):
+        parts, sizes = (query,) * len(sizes), (sum(sizes),) * len(sizes)
+    dims = [part.dim for part in parts]
+    if any(dim not in (None, size) for dim, size in zip(dims, sizes)):
+        raise ValueError(
+            f"Independent has places for {sizes} values, and the queries have {dims}: give the "
+            "mechanisms in the order of the queries, with the sizes of these"
+        )
+    return parts
 
 
 def _least_noise(noises: list) -> Any:

@@ -37,10 +37,12 @@ def join(*releases: Release) -> Release:
     Raises
     ------
     ValueError
-        Where there is none, or what is protected differs.
+        Where there is none, one is given twice, or what is protected differs.
     """
     if not releases:
         raise ValueError("join needs at least one release")
+    if len(set(map(id, releases))) < len(releases):
+        raise ValueError("a release is given twice: its noise was drawn once, and counts once")
     queries = tuple(each.query for each in releases)
     for name in ("neighbours", "unit"):
         told = {getattr(query, name) for query in queries}

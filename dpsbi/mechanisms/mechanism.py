@@ -61,6 +61,9 @@ class Mechanism(_Members):
         "The privacy loss of one release; None where only (ε, δ) is known."
         return None
 
+    def check_size(self, size: int) -> None:
+        "ValueError where the mechanism is for another number of query values."
+
     def _check_positive(self, *names: str) -> None:
         for name in names:
             value = positive(f"{name} of {type(self).__name__}", getattr(self, name))

@@ -274,17 +274,21 @@ def release(
     TypeError
         For what is no query or has no private draw.
     ValueError
-        For a price that cannot be stated, or a query that fails on public stand-ins.
+        For a price that cannot be stated, a mechanism for another number of values, or a query
+        that fails on public stand-ins or does not answer the same when it is asked again.
     """
     _check_arguments(query, mechanism, ledger)
     cost = _price(query, mechanism, ledger, delta)
     draw = mechanism._prepare(query)
 
-    def pay():
-        return ledger.spend(cost, label, neighbours=query.neighbours, unit=query.unit)
+    protects = query.neighbours, query.unit
 
-    paid = None if ledger.affords(cost) else pay()  # which refuses, before x is looked at
+    def pay():
+        return ledger.spend(cost, label, *protects)
+
+    paid = None if ledger.affords(cost, *protects) else pay()  # refuses before x is looked at
     size = query.rehearse(np.shape(x))
+    mechanism.check_size(size)
     paid or pay()
     with hushed():
         return Release(draw(query.confidential(x, size)), query, mechanism)

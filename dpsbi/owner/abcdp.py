@@ -56,11 +56,10 @@ def _below(terms: Terms, batches: Iterable[tuple], source) -> tuple[np.ndarray, 
         accepted.append(theta[hits])
         found.append(start + hits)
         start += len(theta)
-        if state.accepts >= run.count:
+        if state.complete:
             break
-    return np.concatenate(accepted), Run(
-        run, np.concatenate(found), state.pending, terms.trials.delta
-    )
+    proof = run.finish(state, np.concatenate(found), terms.trials.delta)
+    return np.concatenate(accepted), proof
 
 
 def _smallest(terms: Terms, batches: Iterable[tuple], source) -> tuple[np.ndarray, Run]:
@@ -170,9 +169,9 @@ def abcdp(
     sensitivity = charged_sensitivity(distance)
     terms = Terms(sensitivity, threshold, count, epsilon, resample, budget, trials)
     cost, source, pool = terms.cost, trials.source or Private(), trials.pool
-    protects = (getattr(distance, what, None) for what in ("neighbours", "unit"))
+    protects = [getattr(distance, what, None) for what in ("neighbours", "unit")]
     pay = partial(ledger.spend, cost, trials.label, *protects)
-    entry = None if ledger.affords(cost) else pay()  # refused before anything is simulated
+    entry = None if ledger.affords(cost, *protects) else pay()  # refused before anything is simulated
     if call.checkpoint is not None and pool is None:
         pool = simulate_pool(model, terms.simulations, rng=rng, **running)
     with (

@@ -71,6 +71,24 @@ class Scales:
             object.__setattr__(self, "steps", whole_number("steps", self.steps, most=None))
         _check_scales(self)
 
+    def check_steps(self, comparisons: int) -> None:
+        """Refuse more comparisons than the plan is for.
+
+        Parameters
+        ----------
+        comparisons : int
+            How many a run has made, or is to make.
+
+        Raises
+        ------
+        ValueError
+            For more than `steps`.
+        """
+        if self.steps is not None and comparisons > self.steps:
+            raise ValueError(
+                f"this plan is for at most {self.steps} comparisons, not {comparisons}"
+            )
+
 # %% ../../nbs/owner/21_comparison.ipynb #12e8340f
 @dataclass(frozen=True)
 class Comparisons(Scales):

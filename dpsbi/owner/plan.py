@@ -168,7 +168,7 @@ def replay(
     Raises
     ------
     ValueError
-        For NaN.
+        For NaN, or more comparisons than the plan is for.
     """
     d = np.atleast_2d(np.asarray(distances, float))
     if np.isnan(d).any():
@@ -178,6 +178,7 @@ def replay(
     gaps = d - np.reshape(np.asarray(threshold), (-1, 1))
     if not isinstance(plan, SparseVector):
         return _first(gaps <= 0, whole_number("plan", plan))
+    plan.check_steps(d.shape[1])
     noisy = gaps - plan.offset + _noise(plan.noise, plan.b_query, d.shape, rng)
     m = _noise(plan.noise, plan.b_threshold, (len(d), plan.count if plan.resample else 1), rng)
     return _resampled(noisy, m) if plan.resample else _first(noisy <= m, plan.count)

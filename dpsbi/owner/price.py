@@ -17,6 +17,7 @@ from ..accounting import Cost
 from ..composition import ComposedLoss
 from ..losses import PureLoss, RenyiLoss
 from .comparison import Comparisons
+from ..privacy import whole_number
 from ..weights import log_sum
 
 # %% ../../nbs/owner/21_price.ipynb #6f816f7d
@@ -125,7 +126,13 @@ class Priced(Comparisons):
         -------
         Cost
             At most `cost`.
+
+        Raises
+        ------
+        ValueError
+            For what is no number of accepts.
         """
+        accepts = whole_number("accepts", accepts, 0, most=None)
         whole, threshold, accept = self.cost(delta), for_threshold(self), for_accept(self)
         if whole.delta > 0 or accepts >= self.count:
             return whole

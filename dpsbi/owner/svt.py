@@ -7,6 +7,7 @@ __all__ = ['Run', 'Calibrated', 'Comparing', 'SparseVector']
 
 # %% ../../nbs/owner/21_svt.ipynb #35ff2835
 import math
+import os
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -29,17 +30,34 @@ class Run(Proof):
     plan : SparseVector or NoisySmallest
         The plan of the run.
     accepted : array (k,)
-        The accepted indices.
+        The accepted indices, increasing.
     pending : bool
         Whether rejections followed the last accept.
     delta : float
         At which it was paid.
+
+    Raises
+    ------
+    ValueError
+        For what no run of the plan accepts.
     """
 
     plan: Any
     accepted: np.ndarray
     pending: bool = False
     delta: float = 0.0
+
+    def __post_init__(self):
+        accepted = np.asarray(self.accepted)
+        if accepted.size == 0:
+            accepted = accepted.astype(int)
+        rising = accepted.ndim == 1 and (np.diff(accepted, prepend=-1) > 0).all()
+        if accepted.dtype.kind not in "iu" or not rising or len(accepted) > self.plan.count:
+            raise ValueError(
+                f"a run of this plan accepts at most {self.plan.count} indices, increasing "
+                f"whole numbers from 0, not {self.accepted!r}"
+            )
+        object.__setattr__(self, "accepted", accepted)
 
     @property
     def complete(self) -> bool:
@@ -126,13 +144,45 @@ class Calibrated(Priced):
         return plan(loosened(start, lambda b: plan(b).cost(delta).epsilon <= epsilon))
 
 # %% ../../nbs/owner/21_svt.ipynb #64697ba6-s1
-@dataclass(frozen=True)
 class _State:
-    "A run in progress. Confidential: it holds the threshold's noise."
+    "A run in progress, to be continued once. Confidential: it holds the threshold's noise."
 
-    noise: int  # m, in grid steps
-    accepts: int = 0
-    pending: bool = False  # comparisons were made since the last accept
+    def __init__(self, plan, noise, accepts=0, pending=False, compared=0):
+        self.plan, self.accepts, self.pending, self.compared = plan, accepts, pending, compared
+        self._noise = [noise]  # in grid steps; taken out once, whichever thread comes first
+        self._process = os.getpid()
+
+    @property
+    def complete(self) -> bool:
+        "Whether the run has its accepts."
+        return self.accepts >= self.plan.count
+
+    def take(self, plan, more: int) -> int:
+        "The threshold's noise, once, for `more` comparisons of this plan."
+        if plan is not self.plan and plan != self.plan:
+            raise ValueError(f"this state is of another plan, {self.plan}, not of {plan}")
+        plan.check_steps(self.compared + more)
+        if os.getpid() != self._process:
+            raise ValueError(
+                "this state was begun in another process, which may continue it too: a run "
+                "goes on in the process that began it"
+            )
+        try:
+            return self._noise.pop()
+        except IndexError:
+            raise ValueError(
+                "this state has been used: each extend returns the next one, and a run goes on "
+                "from that. To compare again costs again: begin a run that was paid for"
+            ) from None
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(
+            "a run in progress cannot be copied or pickled: both copies would answer with the "
+            "same threshold's noise, and one run was paid for"
+        )
+
+    def __repr__(self):
+        return f"a run in progress, {self.accepts} of {self.plan.count} accepts; confidential"
 
 # %% ../../nbs/owner/21_svt.ipynb #82b44f5b-b1
 @dataclass(frozen=True)
@@ -162,9 +212,40 @@ class Comparing(Calibrated):
         Returns
         -------
         state
-            For `extend`; confidential.
+            For `extend`, once; confidential.
         """
-        return _State(int(self._draw(source, self.b_threshold, 1)[0]))
+        return _State(self, int(self._draw(source, self.b_threshold, 1)[0]))
+
+    def finish(self, state: _State, accepted: ArrayLike, delta: float = 0.0) -> Run:
+        """The proof of a stream that ends here: its state cannot be extended any more.
+
+        Parameters
+        ----------
+        state
+            That after the last batch.
+        accepted : array (k,)
+            All accepted indices, counted from the first batch.
+        delta : float
+            At which the run was paid.
+
+        Returns
+        -------
+        Run
+            For the ledger.
+
+        Raises
+        ------
+        ValueError
+            For a used state, one of another plan, or indices that are not its accepts.
+        """
+        run = Run(self, np.asarray(accepted), state.pending, delta)
+        if len(run.accepted) != state.accepts or (run.accepted >= state.compared).any():
+            raise ValueError(
+                f"the run accepted {state.accepts} of {state.compared} distances; give their "
+                f"indices, counted from the first batch, not {accepted!r}"
+            )
+        state.take(self, 0)
+        return run
 
 # %% ../../nbs/owner/21_svt.ipynb #82b44f5b
 @dataclass(frozen=True)
@@ -203,12 +284,12 @@ class SparseVector(Comparing):
     def extend(
         self, state: _State, distances: ArrayLike, threshold: float, source: Any
     ) -> tuple[_State, np.ndarray]:
-        """Compare a further batch of distances, for streams: see `run`.
+        """Compare a further batch of distances, for streams: see `run`. Each state serves once.
 
         Parameters
         ----------
         state
-            That after the last batch; `begin` makes the first. Confidential.
+            That after the last batch; `begin` makes the first. Used up by this. Confidential.
         distances : array (k,)
             The batch; confidential.
         threshold : float
@@ -222,20 +303,32 @@ class SparseVector(Comparing):
             That after the batch; confidential.
         accepted : array (k,)
             The accepted indices in this batch.
+
+        Raises
+        ------
+        ValueError
+            For more distances than `steps` in all, a used or complete state, or one of another
+            plan.
         """
         gaps = self._gaps(distances, threshold)
+        if state.complete:
+            raise ValueError(
+                f"this run has its {self.count} accepts and is over: nothing more is compared"
+            )
+        noise, accepts, pending = state.take(self, gaps.size), state.accepts, state.pending
         accepted: list[int] = []
         noisy, start = gaps + self._draw(source, self.b_query, gaps.size), 0
-        while state.accepts < self.count and start < gaps.size:
-            hits = np.flatnonzero(noisy[start:] <= state.noise)
-            hits = start + hits[: 1 if self.resample else self.count - state.accepts]
+        while accepts < self.count and start < gaps.size:
+            hits = np.flatnonzero(noisy[start:] <= noise)
+            hits = start + hits[: 1 if self.resample else self.count - accepts]
             accepted.extend(hits)
             fresh = self.resample and hits.size > 0
             start = int(hits[-1]) + 1 if fresh else gaps.size
-            noise = self._draw(source, self.b_threshold, 1)[0] if fresh else state.noise
-            pending = not fresh and (hits.size == 0 or hits[-1] < gaps.size - 1)
-            state = _State(int(noise), state.accepts + hits.size, bool(pending))
-        return state, np.array(accepted, int)
+            noise = int(self._draw(source, self.b_threshold, 1)[0]) if fresh else noise
+            pending = bool(not fresh and (hits.size == 0 or hits[-1] < gaps.size - 1))
+            accepts += hits.size
+        compared = state.compared + gaps.size
+        return _State(self, noise, accepts, pending, compared), np.array(accepted, int)
 
     def run(self, distances: ArrayLike, threshold: float, source: Any, delta: float = 0.0) -> Run:
         """Compare all distances with the threshold; costs `cost(delta)`, less after an early end.
@@ -263,10 +356,5 @@ class SparseVector(Comparing):
         ValueError
             For more distances than `steps`.
         """
-        distances = np.asarray(distances, float)
-        if self.steps is not None and distances.size > self.steps:
-            raise ValueError(
-                f"this plan is for at most {self.steps} comparisons, not {distances.size}"
-            )
         state, accepted = self.extend(self.begin(source), distances, threshold, source)
-        return Run(self, accepted, state.pending, delta)
+        return self.finish(state, accepted, delta)

@@ -96,9 +96,10 @@ def log_pattern_probability(
     Raises
     ------
     ValueError
-        For a pattern that goes on after its last accept.
+        For a pattern that goes on after its last accept, or is longer than the plan's steps.
     """
     pattern = np.asarray(pattern, bool)
+    plan.check_steps(len(pattern))
     gaps = np.asarray(distances, float)[: len(pattern)] - threshold - plan.offset
     if (
         pattern.sum() > plan.count
