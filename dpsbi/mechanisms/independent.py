@@ -199,7 +199,10 @@ class Independent(SeparateNoise):
 
         def draw(s):
             blocks = self.blocks(len(s))
-            return np.concatenate([one(s[at]) for one, (_, at) in zip(draws, blocks)])
+            each = zip(
+                draws, (np.clip(s[at], -q.limit, q.limit) for q, (_, at) in zip(own, blocks))
+            )
+            return np.concatenate([one(values) for one, values in each])
 
         return draw
 

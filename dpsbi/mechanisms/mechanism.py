@@ -63,7 +63,13 @@ class Mechanism(_Members):
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
-            value = positive(f"{name} of {type(self).__name__}", getattr(self, name))
+            told = f"{name} of {type(self).__name__}"
+            value = positive(told, getattr(self, name))
+            if not 2.0**-1000 <= value <= 2.0**1000:
+                raise ValueError(
+                    f"{told} must lie between 1e-301 and 1e301, so that floats hold noisy values "
+                    f"and their density, not {value:g}; choose other units"
+                )
             object.__setattr__(self, name, value)
 
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #mech-members

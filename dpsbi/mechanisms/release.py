@@ -19,7 +19,7 @@ from ..accounting import Cost
 from ..ledger import Ledger
 from .described import described, mechanism_of, mechanism_of_version_1
 from .mechanism import Mechanism
-from ..privacy import Query, hushed, identity, write_atomically
+from ..privacy import Query, check_container, hushed, identity, write_atomically
 
 # %% ../../nbs/mechanisms/07_release.ipynb #702549dc-c
 def _check_samples(mechanism) -> None:
@@ -249,7 +249,8 @@ def release(
     ----------
     x : array
         The records: one data set, as the query takes it less the batch axis.
-        An entry that is no finite number, a string say, counts as 0: an error would tell of it.
+        An entry that is no finite number, a string say, counts as 0: an error would tell of it. For
+        the same reason a value beyond the query's `limit` counts as that.
     query : Query
         What is published of them; neighbours and unit of protection are the query's.
     mechanism : Mechanism
@@ -272,11 +273,14 @@ def release(
     BudgetError
         When the ledger cannot pay. As for every error, nothing was spent.
     TypeError
-        For what is no query or has no private draw.
+        For what is no query or has no private draw, and for records in a masked array, or in what
+        makes none.
     ValueError
-        For a price that cannot be stated, or a query that fails on public stand-ins.
+        For a price that cannot be stated, or a query that fails on public stand-ins, or whose
+        values lose digits there.
     """
     _check_arguments(query, mechanism, ledger)
+    check_container(x)
     cost = _price(query, mechanism, ledger, delta)
     draw = mechanism._prepare(query)
 
