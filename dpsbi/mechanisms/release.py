@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from ..accounting import Cost
 from ..ledger import Ledger
 from .described import described, mechanism_of, mechanism_of_version_1
-from .mechanism import Mechanism
+from .mechanism import Mechanism, cost_of
 from ..privacy import Query, check_container, hushed, identity, write_atomically
 
 # %% ../../nbs/mechanisms/07_release.ipynb #702549dc-c
@@ -130,7 +130,8 @@ class Release(Answered):
     query : Query
         The query that they answer.
     mechanism : Mechanism
-        The mechanism that was used.
+        The mechanism that was used: one of the package, or of your own, of which `Mechanism`
+        says what it needs.
 
     Raises
     ------
@@ -315,7 +316,7 @@ def _check_arguments(query: Any, mechanism: Any, ledger: Any) -> None:
 def _price(query: Query, mechanism: Mechanism, ledger: Ledger, delta: float | None) -> Cost:
     "What the release costs, from public things alone; ValueError where a delta is needed."
     if delta is not None or not mechanism.needs_delta:
-        return mechanism.cost(query, 0.0 if delta is None else delta)
+        return cost_of(mechanism, query, 0.0 if delta is None else delta)
     loss = mechanism.loss(query)
     if loss is None or ledger.composition == "sum":
         raise ValueError(
@@ -325,4 +326,4 @@ def _price(query: Query, mechanism: Mechanism, ledger: Ledger, delta: float | No
         )
     if ledger.composition == "zcdp":
         return Cost.of(loss)
-    return mechanism.cost(query, ledger.budget.delta)
+    return cost_of(mechanism, query, ledger.budget.delta)
