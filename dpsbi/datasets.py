@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .prior import FreePrior
-from .privacy import numeric
+from .privacy import numeric, unmasked
 
 # %% ../nbs/08_datasets.ipynb #8709f2a7
 class Simulator(Protocol):
@@ -101,7 +101,7 @@ def _checked(model, theta, rng) -> np.ndarray:
     "Data sets (B, ...), one for each row."
     x = _drawn(model.simulate, theta, rng)
     try:
-        x = np.asarray(x)
+        x = unmasked(x, "what simulate returns")
     except ValueError as error:
         raise ValueError(
             "simulate must return one array, a data set for each row of theta, but what it "

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .batches import code_pickler
-from .privacy import whole_number
+from .privacy import unmasked, whole_number
 from .signatures import RANDOMNESS, described, keyword_columns, keyword_rows, keywords_taken
 
 # %% ../nbs/09_functions.ipynb #64f9985f
@@ -85,7 +85,7 @@ def as_numbers(value: Any, says: str) -> np.ndarray:
         For anything else.
     """
     try:
-        array = np.asarray(value)
+        array = unmasked(value, f"what {says} returns")
     except ValueError as error:
         raise TypeError(f"{says} returned a ragged list: {error}") from error
     if array.dtype.kind in "fiub":

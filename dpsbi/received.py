@@ -12,6 +12,7 @@ import numpy as np
 
 from .mechanisms import Release, observed
 from .mechanisms.joint import check_possible
+from .mechanisms.mechanism import check_members
 
 # %% ../nbs/08_received.ipynb #b4845d6e-3
 def check_release(release: Any) -> Release:
@@ -22,15 +23,19 @@ def check_release(release: Any) -> Release:
     TypeError
         For anything but a Release.
     ValueError
-        For a value that its mechanism never publishes.
+        For a value that its mechanism never publishes, and for a mechanism of one's own that
+        returns other shapes than `Mechanism` asks for.
     """
     if not isinstance(release, Release):
         raise TypeError(
             "release must be a dpsbi.Release, such as Release.load returns, "
             f"not {type(release).__name__}"
         )
+    shown = observed(release)
+    beside = int(shown.query.smoothness is not None)
+    check_members(shown.mechanism, shown.s_dp, beside)
     check_possible(release)
-    return observed(release)
+    return shown
 
 # %% ../nbs/08_received.ipynb #25bedf9f
 def check_complete(release: Any, suppressed: bool = False) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
+from .mechanisms.mechanism import lacking
 from .privacy import whole_number
 
 # %% ../nbs/10_rqmc.ipynb #50850234
@@ -157,7 +158,7 @@ def noise_draws(
         )
     if len(s) == 0:
         raise ValueError("s holds no simulation; draw at least one")
-    if not hasattr(mechanism, "transform"):
+    if lacking(mechanism, "transform"):
         return mechanism.sample(np.repeat(s[:, None, :], draws, axis=1), rng)
     # r, but r - 1 where the last value of s is a sensitivity
     dim = np.shape(mechanism.transform(0.5, s[:1]))[-1]

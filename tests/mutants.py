@@ -46,7 +46,9 @@ class Mutant:
 
 
 TESTS = {
+    "arguments": "test_privacy.py",
     "privacy": "test_privacy.py test_owner_side.py",
+    "received": "test_mechanisms.py",
     "conversions": "test_ledger.py",
     "losses": "test_ledger.py",
     "composition": "test_ledger.py",
@@ -73,6 +75,7 @@ TESTS = {
     "analyst.rnpe": "test_rnpe.py",
     "running": "test_signatures.py",
     "mechanisms": "test_mechanisms.py",
+    "mechanisms.intervals": "test_published.py",
     "mechanisms.stairs": "test_stairs.py",
     "mechanisms.independent": "test_published.py test_mechanisms.py test_matrix.py",
     "mechanisms.joint": "test_published.py test_mechanisms.py test_matrix.py",
@@ -790,9 +793,8 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.sampler",
-        "        noisy = measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n",
-        "        noisy = s + 0.95 * (np.array(measurement(np.clip(s, -FARTHEST, "
-        "FARTHEST).tolist())) - s)\n",
+        "return np.array(measurement(np.clip(s, -FARTHEST, FARTHEST).tolist()), float)",
+        "return s + 0.95 * (np.array(measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())) - s)",
         "noise shrunk after the draw",
     ),
     Mutant(
@@ -803,9 +805,9 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.discrete",
-        "        noisy = np.array(measurement([int(v) for v in k]), float)\n",
-        "        noisy = k + np.rint(0.85 * (np.array(measurement([int(v) for v in k]), float) - "
-        "k))\n",
+        "        noisy = np.array(measurement(whole_steps(s, mechanism.step)), float)\n",
+        "        k = np.array(whole_steps(s, mechanism.step))\n"
+        "        noisy = k + np.rint(0.85 * (np.array(measurement(k.tolist()), float) - k))\n",
         "discrete noise shrunk after the draw",
     ),
     Mutant(
@@ -872,16 +874,114 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.discrete",
-        "np.clip(k, -(2.0**62), 2.0**62)",
-        "nearest_step(s, mechanism.step)",
+        "return [min(max(v, -most), most) for v in k]",
+        "return list(k)",
         "steps beyond 64 bits",
     ),
     Mutant(
         "mechanisms.sampler",
-        "measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())\n        return np.clip(noisy, "
-        "-LARGEST, LARGEST)",
-        "measurement(s.tolist())\n        return np.array(noisy)",
+        "measurement(np.clip(s, -FARTHEST, FARTHEST).tolist())",
+        "measurement(s.tolist())",
         "values that noise carries to infinity",
+    ),
+    Mutant(
+        "mechanisms.discrete",
+        "if math.frexp(step)[0] == 0.5 and step >= 1:",
+        "if True:",
+        "values far out are rounded to steps in floats, and move by more than is charged",
+    ),
+    Mutant(
+        "mechanisms.discrete",
+        "    check_countable(mechanism.scale / mechanism.step)\n",
+        "",
+        "noise that 64 bits do not hold is cut off",
+    ),
+    Mutant(
+        "mechanisms.discrete_gaussian",
+        "    check_countable(mechanism._t)\n",
+        "",
+        "normal noise that 64 bits do not hold is cut off",
+    ),
+    Mutant(
+        "mechanisms.discrete",
+        "        if self.scale > COUNTABLE * self.step:",
+        "        if False:",
+        "simulated noise ends at 2^63",
+    ),
+    Mutant(
+        "mechanisms.sampler",
+        "COUNTABLE = 2.0**56",
+        "COUNTABLE = 2.0**70",
+        "noise may be wider than 64 bits hold",
+    ),
+    Mutant(
+        "mechanisms.mechanism",
+        "if not 2.0**-1000 <= value <= 2.0**1000:",
+        "if False:",
+        "noise that reaches infinity",
+    ),
+    Mutant(
+        "mechanisms.independent",
+        "np.clip(s[at], -q.limit, q.limit)",
+        "s[at]",
+        "one query's values lose digits within the limit of another",
+    ),
+    Mutant(
+        "mechanisms.release",
+        "    check_container(x)\n",
+        "",
+        "masked records are paid for, and count as 0",
+    ),
+    Mutant(
+        "privacy", "np.clip(s, -query.limit, query.limit)", "s", "a count beyond 2^53 moves by 2"
+    ),
+    Mutant(
+        "privacy",
+        "2.0**53 * _lowest_bit(self.step)",
+        "2.0**54 * _lowest_bit(self.step)",
+        "the limit of a grid lies where floats skip whole numbers",
+    ),
+    Mutant(
+        "privacy",
+        "    if not _kept(s):",
+        "    if False:",
+        "values of a type that wraps around or loses digits",
+    ),
+    Mutant(
+        "privacy",
+        "    if farthest >= query.limit:",
+        "    if False:",
+        "values that lie too far out on public stand-ins are paid for",
+    ),
+    Mutant(
+        "privacy",
+        "    if isinstance(x, np.ma.MaskedArray):\n        mend",
+        "    if False:\n        mend",
+        "a masked record counts by its hidden value",
+    ),
+    Mutant(
+        "privacy",
+        "return np.finfo(float).max if entry > 0 else np.finfo(float).min",
+        "return 0.0",
+        "a whole number beyond floats is 0, and its neighbour is not",
+    ),
+    Mutant(
+        "arguments",
+        "    if isinstance(values, np.ma.MaskedArray):",
+        "    if False:",
+        "a mask is lost",
+    ),
+    Mutant(
+        "received",
+        "    check_members(shown.mechanism, shown.s_dp, beside)\n",
+        "",
+        "a log density that adds up over simulations is taken for one of each",
+    ),
+    Mutant(
+        "mechanisms.intervals",
+        "return np.minimum(_summed_places(mechanism, first, last, s), 0.0)",
+        "return np.minimum(_summed_places(mechanism, first, last - 1, s), 0.0)",
+        "the last place of an interval is left out of the sum",
     ),
     Mutant(
         "mechanisms.release",
@@ -977,8 +1077,8 @@ MUTANTS += [
     ),
     Mutant(
         "privacy",
-        'np.asarray(x) if hasattr(x, "__array__") else np.array(x, dtype=object)',
-        "np.asarray(x)",
+        'np.asarray(x) if hasattr(x, "__array__") else np.array(_without_masks(x), dtype=object)',
+        "np.asarray(_without_masks(x))",
         "a text beside it turns True into a text",
     ),
     # ---- distances

@@ -7,12 +7,13 @@ import json
 import math
 import warnings
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate
+from scipy import integrate, stats
 from test_public_pages import SAID
 
 import dpsbi
@@ -22,6 +23,7 @@ from dpsbi.ledger import Ledger
 from dpsbi.losses import GaussianLoss, PureLoss
 from dpsbi.mechanisms import (
     BinomialResponse,
+    DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
     Laplace,
@@ -33,10 +35,14 @@ from dpsbi.mechanisms import (
     kinds,
     release,
 )
-from dpsbi.mechanisms.discrete import nearest_step
+from dpsbi.mechanisms.discrete import nearest_step, whole_steps
 from dpsbi.mechanisms.sampler import opendp_library
 from dpsbi.mechanisms.smooth import smoothness
+from dpsbi.mechanisms.staircase import Staircase
+from dpsbi.mechanisms.stairs import ContinuousStaircase
+from dpsbi.mechanisms.truncated import TruncatedGeometric
 from dpsbi.privacy import NORMS, Query, identity
+from dpsbi.rqmc import noise_draws
 
 DIMS = (1, 2, 5, 100)
 SMOOTH = (SmoothLaplace, SmoothGaussian)
@@ -596,13 +602,16 @@ def test_values_out_of_range_are_cut_to_it():
     far = release(
         [1e300, -1e300, 3.0], Query(identity, 1, step=1), DiscreteLaplace(5.0), Ledger(1.0)
     ).s_dp
-    assert np.all(np.abs(far - [2.0**62, -(2.0**62), 3.0]) < [2000, 2000, 200])
+    assert np.all(np.abs(far - [2.0**53, -(2.0**53), 3.0]) < 200)
 
 
-def test_noise_that_reaches_infinity_is_cut():
-    "At a scale of 1e308, a sixth of all draws would be infinite."
-    given = release(np.zeros(200), Query(identity, 1e300), Laplace(1e308), Ledger(1.0)).s_dp
-    assert np.isfinite(given).all() and np.abs(given).max() > 1.79e308
+def test_noise_that_reaches_infinity_is_refused():
+    "At a scale of 1e308, a sixth of all draws would be infinite; at the widest none is."
+    for scale in (1e308, 1e302, 1e-302):
+        with pytest.raises(ValueError, match="between 1e-301 and 1e301"):
+            Laplace(scale)
+    given = release(np.zeros(200), Query(identity, 1e300), Laplace(1e301), Ledger(1.0)).s_dp
+    assert np.isfinite(given).all() and np.abs(given).max() > 1e301
 
 
 # ---- smooth sensitivities of 0, and of infinity
@@ -941,3 +950,240 @@ def test_two_classes_of_one_name_clash(tmp_path):
     with pytest.raises(TypeError, match="does not lead back"):
         saved(again(1.0), tmp_path / "r.json")
     assert saved(first, tmp_path / "r.json") == first
+
+
+# ---- noise that 64 bits, or floats, do not hold
+
+COUNTED = Query(identity, 1, step=1, dim=1)
+TOO_WIDE = {
+    "just": DiscreteLaplace(1.0001 * 2**56),
+    "3e18": DiscreteLaplace(3e18),
+    "1e19": DiscreteLaplace(1e19),
+    "1e30": DiscreteLaplace(1e30),
+    "a fine step": DiscreteLaplace(1.0, step=1e-17),
+    "normal": DiscreteGaussian(1e17),
+    "normal 1e30": DiscreteGaussian(1e30),
+    "normal, a fine step": DiscreteGaussian(1.0, step=1e-18),
+    "stairs": Staircase(1e-17, 1, 1),
+    "stairs of density": ContinuousStaircase(1e-17, 1.0, 1.0),
+    "in a range": TruncatedGeometric(1e6, 0, 20),
+    "in a range, 1e30": TruncatedGeometric(1e30, 0, 20),
+    "published": dpsbi.Published(DiscreteLaplace(3e18), round_to=5),
+    "one of two": dpsbi.Independent((DiscreteLaplace(3e18),)),
+}
+
+
+@pytest.mark.parametrize("kind", TOO_WIDE)
+def test_noise_that_would_be_cut_off_is_refused_before_payment(kind):
+    ledger = Ledger(1e20, 0.1, composition="sum")
+    with pytest.raises(ValueError, match="64 bits|drawn again|can count"):
+        release([3.0], COUNTED, TOO_WIDE[kind], ledger, delta=1e-3)
+    assert ledger.history == ()
+
+
+def test_the_widest_noise_is_not_cut_off():
+    "Largest of 4000 values: below 2^62 except with probability 4000 exp(-64), 1e-24."
+    scale = 2.0**56
+    drawn = DiscreteLaplace(scale)._prepare(COUNTED)(np.full(4000, 2.0**53))
+    assert np.abs(drawn).max() < 2.0**62
+    agrees(np.abs(drawn - 2.0**53).mean(), scale, scale / np.sqrt(4000), alarm=1e-8, verbose=False)
+
+
+@pytest.mark.parametrize("scale", [1e15, 1e17, 3e18, 1e19, 1e30, 1e200])
+def test_simulated_noise_of_any_width_has_its_law(scale):
+    "Numpy's own geometric numbers end at 2^63; 1e-8 is the false-alarm rate of each."
+    z = DiscreteLaplace(scale).sample(np.zeros(4000), np.random.default_rng(1)) / scale
+    agrees(np.abs(z).mean(), 1.0, 1 / np.sqrt(4000), alarm=1e-8, verbose=False)
+    agrees(np.mean(z**2), 2.0, math.sqrt(20 / 4000), alarm=1e-8, verbose=False)
+
+
+@pytest.mark.parametrize("step", [1.0, 2.0, 0.5, 0.1, 0.3, 3.0, 1e-3, 0.7, 2.0**-20, 1e6, 1 / 3])
+def test_confidential_values_in_whole_steps_are_exact(step):
+    "Against Python's fractions: every multiple, far out too, and rounding ties upwards."
+    width = Fraction(repr(step))
+    for k in [0, 1, -1, 3, 10**6 + 1, 2**31 - 1, -(2**31) + 1, 2**49 + 1, -(2**49) - 1]:
+        assert whole_steps([float(k * width)], step) == [k]
+    for v in (0.25, -0.25, 1e10 / 3, -7.77, 2.0**52 + 1, -(2.0**52) - 3):
+        exact = math.floor(Fraction(v) / width + Fraction(1, 2))
+        assert whole_steps([v], step) == [min(max(exact, -(2**62)), 2**62)]
+    assert whole_steps([1.7e308, -1.7e308], step) == [2**62, -(2**62)]
+
+
+def test_the_parts_of_a_release_have_their_own_limits():
+    "The wide limit of one query lets no value of another lose its digits."
+    loud, soft = Query(identity, 1e9, dim=1), Query(identity, 1, dim=1)
+    both = dpsbi.join(Release([0.0], loud, Laplace(1e9)), Release([0.0], soft, Laplace(1.0)))
+    drawn = both.mechanism._prepare(both.query)(np.array([1e18, 1e18]))
+    assert abs(drawn[0] - 1e18) < 1e12 and abs(drawn[1] - 2.0**31) < 100
+
+
+# ---- mechanisms of one's own
+
+
+def normal(z):
+    return -0.5 * np.square(z) - 0.5 * math.log(2 * math.pi)
+
+
+class Duck:
+    "Normal noise, of the shapes that are asked for; derives from nothing."
+
+    def sample(self, s, rng):
+        return s + rng.normal(size=np.shape(s))
+
+    def log_prob(self, s_dp, s):
+        return normal(np.subtract(s_dp, s)).sum(-1)
+
+
+class DrawsAlone:
+    def sample(self, s, rng):
+        return s + rng.normal(size=np.shape(s))
+
+
+@dataclass(frozen=True)
+class Derived(Mechanism):
+    "The same, by dpsbi's class, and with a price that is a bare number."
+
+    sample = Duck.sample
+    log_prob = Duck.log_prob
+
+    def cost(self, query, delta=0.0):
+        return 1.0
+
+
+def own(name, base=Duck, **members):
+    return type(name, (base,), members)()
+
+
+def rows_alone(self, s, rng):
+    n, r = s.shape
+    return s + rng.normal(size=(n, r))
+
+
+WRONG = {
+    "draws for (n, r)": own("Mine", DrawsAlone, sample=rows_alone),
+    "derived, for (n, r)": own("Mine", Mechanism, sample=rows_alone, log_prob=Duck.log_prob),
+    "a sum of all": own("Mine", log_prob=lambda self, y, s: normal(y - s).sum()),
+    "a sum over axis 1": own("Mine", log_prob=lambda self, y, s: normal(y - s).sum(1)),
+    "a sum over axis 0": own("Mine", log_prob=lambda self, y, s: normal(y - s).sum(0)),
+    "a loop over values": own(
+        "Mine", log_prob=lambda self, y, s: float(sum(normal(a - b) for a, b in zip(y, s)))
+    ),
+    "no sum": own("Mine", log_prob=lambda self, y, s: normal(np.subtract(y, s))),
+    "keepdims": own("Mine", log_prob=lambda self, y, s: normal(y - s).sum(-1, keepdims=True)),
+    "None": own("Mine", log_prob=lambda self, y, s: None),
+    "NaN": own("Mine", log_prob=lambda self, y, s: np.full(np.shape(s)[:-1], np.nan)),
+    "infinite": own("Mine", log_prob=lambda self, y, s: np.full(np.shape(s)[:-1], np.inf)),
+    "complex": own("Mine", log_prob=lambda self, y, s: 1j * Duck.log_prob(self, y, s)),
+    "one draw": own("Mine", sample=lambda self, s, rng: rng.normal()),
+    "draws in words": own("Mine", sample=lambda self, s, rng: np.asarray(s).astype(str)),
+    "masked draws": own("Mine", sample=lambda self, s, rng: np.ma.array(s, mask=True)),
+    "fewer draws": own("Mine", sample=lambda self, s, rng: np.asarray(s)[..., :1]),
+    "a bound each": own("Mine", log_prob_max=lambda self, y: np.zeros(np.shape(y))),
+    "no draws": own("Mine", Mechanism, log_prob=Duck.log_prob),
+}
+OWN_MODEL = dpsbi.Model(
+    dpsbi.Prior(a=stats.norm(0, 3), b=stats.norm(0, 3)),
+    lambda theta, rng: theta + rng.normal(scale=0.3, size=theta.shape),
+)
+TWO = Query(identity, 1, dim=2)
+
+
+def weighed(release):
+    how = dict(rounds=2, simulations=500, rng=np.random.default_rng(0), progress=False)
+    return dpsbi.importance(release, OWN_MODEL, **how)
+
+
+METHODS = {
+    "importance": weighed,
+    "infer": lambda r: dpsbi.infer(r, OWN_MODEL, rng=np.random.default_rng(0), progress=False),
+    "smc_abc": lambda r: dpsbi.smc_abc(
+        r, OWN_MODEL, draws=9, rng=np.random.default_rng(0), progress=False
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_other_shapes_are_refused_by_name_with_what_came(wrong):
+    seen = Release([1.0, 2.0], TWO, WRONG[wrong])
+    for method in METHODS.values():
+        with pytest.raises((ValueError, TypeError), match="Mine") as caught:
+            method(seen)
+        assert "broadcast" not in str(caught.value).split("but it raised")[0]
+    if hasattr(seen.mechanism, "log_prob"):
+        joined = dpsbi.join(seen, Release([1.0], replace(TWO, dim=1), Laplace(1.0)))
+        with pytest.raises((ValueError, TypeError), match="Mine"):
+            weighed(joined)
+
+
+@pytest.mark.parametrize("mine", [Duck(), Derived()], ids=["duck", "derived"])
+def test_the_right_shapes_weigh_as_the_package_does(mine):
+    theirs, ours = (weighed(Release([1.0, 2.0], TWO, m)) for m in (mine, Gaussian(1.0)))
+    assert np.allclose(theirs.mean(), ours.mean(), rtol=1e-9)
+    for around in (
+        lambda m: Release([1.0, 2.0], TWO, dpsbi.Independent((m, Laplace(1.0)))),
+        lambda m: dpsbi.join(*(Release([v], replace(TWO, dim=1), m) for v in (1.0, 2.0))),
+    ):
+        query = TWO
+        theirs, ours = (weighed(replace(around(m), query=query)) for m in (mine, Gaussian(1.0)))
+        assert np.allclose(theirs.mean(), ours.mean(), rtol=1e-9)
+
+
+def test_what_a_mechanism_lacks_is_said_where_it_is_needed():
+    duck, draws = Release([1.0, 2.0], TWO, Duck()), Release([1.0, 2.0], TWO, DrawsAlone())
+    rng, ledger = np.random.default_rng(0), Ledger(10.0)
+    pair = dpsbi.Independent((Duck(), Laplace(1.0)))
+    calls = [
+        (
+            TypeError,
+            "Duck.*log_prob_max",
+            lambda: dpsbi.exact_abc(duck, OWN_MODEL, draws=9, rng=rng),
+        ),
+        (
+            TypeError,
+            "Duck.*log_prob_max",
+            lambda: dpsbi.exact_abc(Release([1.0, 2.0], TWO, pair), OWN_MODEL, draws=9, rng=rng),
+        ),
+        (TypeError, "Duck: transform", lambda: dpsbi.exact_delta(Duck(), [0.0], [1.0], 0.5)),
+        (TypeError, "log_prob", lambda: dpsbi.exact_delta(DrawsAlone(), [0.0], [1.0], 0.5)),
+        (TypeError, "one of dpsbi's", lambda: release([1.0, 2.0], TWO, Duck(), ledger)),
+        (TypeError, "Derived has no private draw", lambda: release([1], TWO, Derived(), ledger)),
+        (TypeError, "log_cdf.*step", lambda: dpsbi.Published(Duck(), round_to=1.0)),
+        (TypeError, "dataclass", lambda: duck.save("never.json")),
+        (ValueError, "DrawsAlone has no density", lambda: weighed(draws)),
+        (
+            ValueError,
+            "neural=False",
+            lambda: dpsbi.infer(draws, OWN_MODEL, rng=rng, neural=False, progress=False),
+        ),
+        (
+            TypeError,
+            "Derived.cost.*dpsbi.Cost",
+            lambda: dpsbi.plan(
+                OWN_MODEL,
+                {"mine": lambda epsilon: (TWO, Derived())},
+                epsilons=[1.0],
+                rng=rng,
+                progress=False,
+            ),
+        ),
+    ]
+    for error, match, call in calls:
+        with pytest.raises(error, match=match):
+            call()
+    assert ledger.history == ()
+
+
+def test_a_frozen_dataclass_of_ones_own_is_saved_and_audited(tmp_path):
+    seen = Release([1.0, 2.0], TWO, Derived())
+    seen.save(tmp_path / "mine.json")
+    assert Release.load(tmp_path / "mine.json").mechanism == Derived()
+    run = lambda x, rng, size: Derived().sample(np.full((size, 1), x), rng)
+    found = dpsbi.audit(run, 0.0, 1.0, 0.1, rng=np.random.default_rng(0), runs=4000, progress=False)
+    assert found.lower > 0.1  # normal noise of one sd is no 0.1
+
+
+def test_draws_alone_make_point_sets_for_a_network():
+    s = np.arange(6.0).reshape(3, 2)
+    around = dpsbi.Independent((Duck(), Laplace(1.0)))
+    for mechanism in (DrawsAlone(), around):
+        assert noise_draws(mechanism, s, 4, np.random.default_rng(0)).shape == (3, 4, 2)

@@ -3,14 +3,20 @@ word.
 """
 
 import warnings
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse, stats
 
-from dpsbi.privacy import Query, as_records, hushed, identity
+import dpsbi
+from dpsbi.owner.noise import as_distances
+from dpsbi.privacy import Query, as_records, hushed, identity, numeric
 
 ENTRIES = st.one_of(
     st.floats(),
@@ -140,3 +146,193 @@ def test_a_query_prints_what_is_stated_of_it_and_no_address():
     query = Query(identity, 1, neighbours="add-remove", step=1)
     assert repr(query) == "Query(identity, sensitivity=1.0, neighbours='add-remove', step=1.0)"
     assert repr(Query(partial(np.sum, axis=1), 2)) == "Query(partial, sensitivity=2.0)"
+
+
+# ---- values keep their digits, or the query is refused before payment
+
+
+def of_type(kind):
+    "A count whose values are of this type."
+    return lambda x: (x > 0).sum(axis=1, keepdims=True).astype(kind)
+
+
+def entries(make):
+    "A count of entries of a type of Python's."
+    return lambda x: np.array([[make(int(n))] for n in (x > 0).sum(axis=1)], object)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        *map(of_type, "int8 int16 int32 uint8 uint16 uint32 uint64 float16 float32".split()),
+        *map(of_type, ("complex64", "complex128", "datetime64[s]", "timedelta64[s]", "U5", "S3")),
+        *map(entries, (str, complex, lambda n: None, lambda n: np.datetime64(n, "D"))),
+        lambda x: np.ma.array(of_type(int)(x), mask=True),
+        lambda x: np.ma.array(of_type(int)(x), mask=False),
+    ],
+)
+def test_values_of_a_type_that_loses_digits_are_refused(fn):
+    with pytest.raises(ValueError, match="Nothing was spent"):
+        Query(fn, 1, step=1).rehearse((4,))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        *map(of_type, (int, float, "int64", np.longdouble)),
+        *map(entries, (int, float, Fraction, Decimal, np.int64, np.float64)),
+    ],
+)
+def test_values_of_a_type_that_keeps_them_are_exact(fn):
+    query = Query(fn, 1, step=1)
+    assert query.rehearse((4,)) == 1
+    assert [query.confidential(np.arange(4) < n, 1)[0] for n in range(5)] == [0, 1, 2, 3, 4]
+
+
+FAR = [2**53 - 2, 2**53, 2**60, 10**18, -(2**53), -(2**53) + 3, -(10**18)]
+WHOLE = [*FAR, 2**64, 10**400, -(10**400)]
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize(
+    "start, kind",
+    [*((v, float) for v in FAR), *((v, np.int64) for v in FAR), *((v, int) for v in WHOLE)],
+    ids=lambda v: v.__name__ if isinstance(v, type) else f"{str(v)[:8]} of {len(str(v))}",
+)
+def test_a_count_far_out_moves_by_one_at_most(start, kind, norm):
+    "The real values move by 1; whatever arithmetic makes of them, those that are released do."
+
+    def fn(x):
+        n = [int(v) for v in (x > 0).sum(axis=1)]
+        return np.array([[kind(start) + kind(v)] for v in n], object if kind is int else None)
+
+    query = Query(fn, 1, norm=norm, step=1)
+    found = [query.confidential(np.arange(5) < n, 1)[0] for n in range(6)]
+    assert all(abs(b - a) <= 1 for a, b in zip(found, found[1:])) and np.ptp(found) <= 5
+    assert np.abs(found).max() <= query.limit == 2.0**53
+    exact = [min(max(start + n, -(2**53)), 2**53) for n in range(6)]
+    assert [int(v) for v in found] == exact  # by Python's own whole numbers
+    if abs(start) >= 2**53:
+        with pytest.raises(ValueError, match="subtract a public constant"):
+            query.rehearse((5,))
+
+
+@pytest.mark.parametrize(
+    "step, sensitivity, limit",
+    [
+        (1, 1, 2.0**53),
+        (2, 2, 2.0**54),
+        (12, 12, 2.0**55),
+        (0.5, 1, 2.0**52),
+        (0.75, 1.5, 2.0**51),
+        (0.1, 0.1, 0.1 * 2.0**31),
+        (1, 2.0**40, 2.0**71),
+        (None, 1.0, 2.0**31),
+        (None, 1e-6, 1e-6 * 2.0**31),
+        (1e3, 1e3, 2.0**56),
+    ],
+)
+def test_within_the_limit_floats_hold_what_moves(step, sensitivity, limit):
+    "On a grid every multiple is a float; else two roundings stay within half of the allowance."
+    query = Query(identity, sensitivity, step=step)
+    assert query.limit == limit
+    spacing = np.spacing(np.nextafter(limit, 0))
+    exact = step is not None and Fraction(step) % Fraction(float(spacing)) == 0
+    assert exact or spacing <= sensitivity * 2.0**-21
+
+
+@given(
+    st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=2),
+    st.sampled_from([1e-6, 1e-2, 1.0, 3.0, 1e9]),
+)
+def test_a_cut_moves_no_values_apart(pair, sensitivity):
+    query = Query(identity, sensitivity, dim=1)
+    a, b = (Fraction(query.confidential([v], 1)[0]) for v in pair)
+    assert abs(a - b) <= abs(Fraction(pair[0]) - Fraction(pair[1]))
+
+
+MASKED = np.ma.array([[1.0, 99.0], [1.0, 1.0]], mask=[[0, 1], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        MASKED,
+        np.ma.array([1.0, 2.0]),
+        np.ma.array([1, 2], mask=[1, 0]),
+        np.ma.array([True, False], mask=[1, 0]),
+        np.ma.masked_all((2, 2)),
+        np.ma.array([1, None], object, mask=[1, 0]),
+        np.ma.masked,
+        np.zeros(3, [("a", float), ("b", int)]),
+        sparse.csr_matrix(np.eye(3)),
+        sparse.coo_array(np.eye(3)),
+        {1.0, 2.0},
+        {"a": 1.0},
+        (v for v in range(3)),
+        iter([1.0]),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_records_that_no_array_holds_are_refused_before_payment(x):
+    ledger = dpsbi.Ledger(10.0)
+    total = Query(lambda x: x.reshape(len(x), -1).sum(axis=1)[:, None], 1.0, step=1)
+    with pytest.raises(TypeError, match="Nothing was spent"):
+        dpsbi.release(x, total, dpsbi.DiscreteLaplace(1.0), ledger)
+    with pytest.raises(TypeError, match="records must be"):
+        as_records(x)
+    assert ledger.history == ()
+
+
+@pytest.mark.parametrize(
+    "x, expected",
+    [
+        (pd.Series([1, None, 3], dtype="Int64"), [1, 0, 3]),
+        (pd.array([1, None], dtype="Float64"), [1, 0]),
+        (pd.array([True, None], dtype="boolean"), [1, 0]),
+        (
+            pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [2.0, 3.0]}),
+            [[1, 2], [0, 3]],
+        ),
+        ([1, np.ma.masked, 3], [1, 0, 3]),
+        ([np.ma.array([1, 99], mask=[0, 1]), [2, 3]], [[1, 0], [2, 3]]),
+        (([np.ma.array([[1, 99]], mask=[[0, 1]])],), [[[[1, 0]]]]),
+        (np.array([1, 2 + 0j, 3j]), [1, 2, 0]),
+        ([1, 2 + 0j, 3j], [1, 2, 0]),
+        (range(3), [0, 1, 2]),
+        (memoryview(np.arange(3.0)), [0, 1, 2]),
+        (5, 5),
+    ],
+)
+def test_a_missing_entry_is_0_and_its_neighbours_stay(x, expected):
+    assert np.array_equal(as_records(x), expected)
+
+
+def test_an_entry_that_raises_is_0():
+    class Rude:
+        def __float__(self):
+            raise RuntimeError("mine!")
+
+    assert np.array_equal(as_records([1.0, Rude(), 3.0]), [1.0, 0.0, 3.0])
+
+
+@pytest.mark.parametrize("where", ["simulate", "function", "query", "records", "numeric", "svt"])
+def test_a_mask_is_refused_wherever_it_would_be_lost(where):
+    prior = dpsbi.Prior(a=stats.norm(0, 1))
+    seen = dpsbi.Release([1.0], Query(identity, 1), dpsbi.Laplace(1.0))
+    hidden = lambda x: np.ma.array(x, mask=np.ones(np.shape(x), bool))
+    models = dict(
+        simulate=lambda: dpsbi.Model(prior, lambda theta, rng: hidden(theta)),
+        function=lambda: dpsbi.Model.from_function(lambda a, rng: hidden([a]), prior),
+    )
+    with pytest.raises(TypeError, match="mask"):
+        if where in models:
+            dpsbi.importance(seen, models[where](), rng=np.random.default_rng(0), progress=False)
+        elif where == "query":
+            Query(hidden, 1)(np.zeros((3, 1)))
+        elif where == "records":
+            Query(identity, 1)(MASKED)
+        elif where == "numeric":
+            numeric(MASKED, "these")
+        else:
+            as_distances(np.ma.array([1.0], mask=[True]))

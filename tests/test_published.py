@@ -31,7 +31,7 @@ from dpsbi.mechanisms import (
 )
 from dpsbi.mechanisms.discrete import steps_below, steps_of
 from dpsbi.mechanisms.discrete_gaussian import log_noise_cdf, log_normaliser, squared_steps
-from dpsbi.mechanisms.intervals import log_interval
+from dpsbi.mechanisms.intervals import grid_width, log_interval
 from dpsbi.mechanisms.published import interval_behind
 from dpsbi.mechanisms.staircase import Staircase
 from dpsbi.mechanisms.stairs import ContinuousStaircase
@@ -536,3 +536,70 @@ def test_a_function_that_claims_to_be_of_cheaper_queries_is_not_believed():
     how = dict(sensitivity=30, step=1, dim=2, norm="l1")
     plain, claiming = (Query(fn, **how) for fn in (lambda x: x, Claiming(asked(1), asked(1))))
     assert noise.cost(claiming) == noise.cost(plain) and noise.cost(plain).epsilon >= 3.0
+
+
+# ---- a grid whose mechanism knows the probability of each place, and no more
+
+
+class Places:
+    "What a mechanism of one's own may have: draws, the probability of each place, the width."
+
+    def __init__(self, known):
+        self.known, self.step = known, grid_width(known)
+
+    def sample(self, s, rng):
+        return self.known.sample(s, rng)
+
+    def log_prob(self, s_dp, s):
+        return self.known.log_prob(s_dp, s)
+
+
+RULES = [
+    dict(round_to=5),
+    dict(round_to=10, suppress_below=10),
+    dict(clamp=(0, None)),
+    dict(clamp=(None, 20), round_to=2),
+    dict(clamp=(2, 12), suppress_below=4),
+    dict(suppress_below=3),
+]
+
+
+@pytest.mark.parametrize("known", GRID, ids=repr)
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_places_of_a_grid_are_added_up(known, rules):
+    "As the distribution function has it, near the values and in tails of a millionth and less."
+    ours, added = Published(known, **rules), Published(Places(known), **rules)
+    s = np.array([0.0, 3.0, 7.3, 11.0, 26.0])[:, None]
+    shown = ours.publish(np.arange(-5.0, 31.0))
+    for v in {*shown[~np.isnan(shown)].tolist(), *([math.nan] if np.isnan(shown).any() else [])}:
+        exact, found = (m.log_prob(np.array([v]), s) for m in (ours, added))
+        assert np.allclose(np.exp(found), np.exp(exact), rtol=1e-8, atol=1e-9)
+        assert added.log_prob_max([v]) >= max(found.max(), -math.inf)
+
+
+def test_places_of_a_grid_serve_a_method():
+    query = Query(identity, 1, dim=2)
+    model = Model(Prior(a=stats.norm(0, 9), b=stats.norm(0, 9)), lambda theta, rng: theta)
+    model = replace(model, deterministic=True)
+    how = dict(rounds=2, simulations=500, rng=np.random.default_rng(0), progress=False)
+    by = [
+        importance(Release([5.0, 10.0], query, Published(noise, round_to=5.0)), model, **how)
+        for noise in (DiscreteLaplace(3.0), Places(DiscreteLaplace(3.0)))
+        if not how.update(rng=np.random.default_rng(0))
+    ]
+    assert np.allclose(by[0].mean(), by[1].mean(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_places_that_do_not_add_up_to_one_are_refused(share):
+    class Off(Places):
+        def log_prob(self, s_dp, s):
+            return super().log_prob(s_dp, s) + math.log(share)
+
+    with pytest.raises(ValueError, match="add up to"):
+        Published(Off(DiscreteLaplace(2.0)), suppress_below=3).log_prob([np.nan], [2.0])
+
+
+def test_too_many_places_are_refused():
+    with pytest.raises(ValueError, match="log_cdf and log_sf"):
+        Published(Places(DiscreteLaplace(2.0)), round_to=1e6).log_prob([0.0], [2.0])

@@ -400,3 +400,37 @@ def test_a_density_is_computed_once_for_each_round():
     shares = np.array([40 + 10 + 10, 30, 30]) / 120
     mixture = shares @ [law.pdf(sims.z[:, 0]) for law in laws]
     np.testing.assert_allclose(np.exp(sims.log_proposal), mixture, rtol=1e-12)
+
+
+class DrawsAlone:
+    "Normal noise without a density."
+
+    def __init__(self, shape=np.shape):
+        self.shape = shape
+
+    def sample(self, s, rng):
+        return s + rng.normal(size=self.shape(s))
+
+
+def rows_alone(s):
+    n, r = s.shape
+    return n, r
+
+
+def test_draws_alone_train_a_network_and_no_rounds():
+    model = Model(
+        Prior(a=stats.norm(0, 3)), lambda theta, rng: theta + rng.normal(size=theta.shape)
+    )
+    query = Query(identity, 1, dim=1)
+    how = dict(rng=np.random.default_rng(0), progress=False, training=TINY["training"])
+    network = amortise(query, DrawsAlone(), model, simulations=150, **how)
+    seen = Release([1.0], query, DrawsAlone())
+    assert network.posterior(seen, draws=50, rng=np.random.default_rng(0)).theta.shape == (50, 1)
+    with pytest.raises(ValueError, match="DrawsAlone has no density"):
+        sppe(seen, model, rng=np.random.default_rng(0), **TINY)
+    for call in (
+        lambda: amortise(query, DrawsAlone(rows_alone), model, simulations=150, **how),
+        lambda: sppe(Release([1.0], query, DrawsAlone(rows_alone)), model, **TINY, rng=how["rng"]),
+    ):
+        with pytest.raises(ValueError, match=r"DrawsAlone.sample.*\(3, 5, 1\)"):
+            call()

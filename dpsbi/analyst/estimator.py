@@ -22,6 +22,7 @@ from .pairs import Simulations
 from .proposals import log_prior
 from .training import Learning, Training, train_ensemble
 from ..mechanisms import Release, coded, with_codes
+from ..mechanisms.mechanism import check_members
 from ..model import Model
 from ..posterior import Posterior
 from ..prior import Prior
@@ -332,6 +333,8 @@ def amortise(
     about = dict(mechanism=mechanism, simulations=simulations, query=told_apart(query.fn))
     saved = call.saved(about_run("amortise", rng, **about, **about_model(model)))
     sims = prior_simulations(query, model, simulations, rng, call, saved)
+    if not many:
+        check_members(mechanism, sims.s[0][: sims.s.shape[1] - (query.smoothness is not None)])
     contexts = Contexts.of(mechanism, sims.s) if many else None
     mechanism = ranged(mechanism, query, contexts) if many else mechanism
     given = mechanism, None, sims, model.prior

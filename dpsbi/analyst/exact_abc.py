@@ -18,6 +18,7 @@ from ..behind import all_values, handed_over
 from ..checkpoint import Periodic
 from ..kept import Keeper
 from ..mechanisms import Release
+from ..mechanisms.mechanism import lacking, log_bound
 from ..model import Model, check_release, mechanism_log_prob, released_width
 from ..posterior import Posterior
 from ..prior import about_proposal
@@ -94,12 +95,13 @@ def _log_bound(release):
         raise ValueError(
             f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs"
         )
-    if not hasattr(release.mechanism, "log_prob_max"):
+    unsaid = lacking(release.mechanism, "log_prob_max")
+    if unsaid:
         raise TypeError(
-            f"{type(release.mechanism).__name__} does not say how large its density gets "
+            f"{unsaid[0].split(':')[0]} does not say how large its density gets "
             "(log_prob_max), which exact ABC needs; importance() does without"
         )
-    bound = float(release.mechanism.log_prob_max(release.s_dp))
+    bound = log_bound(release.mechanism, release.s_dp)
     if bound == math.inf:
         raise ValueError(
             "the mechanism's density has no bound, so nothing can be rejected exactly: "

@@ -79,6 +79,7 @@ def infer(
     whole = hasattr(model, "step") or hasattr(model, "contributions")
     release = release if whole else check_release(release)
     check_generator(rng)
+    _check_some_way(release, neural)
     engine = _engine(release, model)
     fewest = {followed: FILTERS * FEWEST, _apart: FEWEST_APART}.get(engine, 1000)
     limit = whole_number("max_simulations", max_simulations, fewest, most=None)
@@ -100,6 +101,15 @@ def _check_device(device: str) -> None:
         from dpsbi.analyst.layers import check_device
 
         check_device(device)
+
+
+def _check_some_way(release, neural) -> None:
+    "ValueError where neither weights nor a network may be asked."
+    if neural is False and not hasattr(release.mechanism, "log_prob"):
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), so that only a network "
+            "serves, and neural=False allows none"
+        )
 
 
 def _engine(release, model):

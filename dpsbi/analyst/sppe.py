@@ -76,6 +76,11 @@ def sppe(
     """
     call = Call.of(running, sppe, training=Training)
     release = coded(check_release(release))
+    if not hasattr(release.mechanism, "log_prob"):
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), which rounds towards a "
+            "release need; amortise and infer train without"
+        )
     _check_within(release, budgets)
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
     share = 0.0 if training.correction == "atomic" else training.defensive

@@ -15,7 +15,7 @@ from scipy import special
 
 from .loss_laws import Exact, Losses
 from ..mechanisms import Mechanism
-from ..mechanisms.mechanism import Around
+from ..mechanisms.mechanism import Around, check_members, lacking
 
 # %% ../../nbs/checks/56_exact_loss.ipynb #b9f81fb4
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -83,6 +83,8 @@ def losses(
 
     Raises
     ------
+    TypeError
+        For a mechanism that lacks one of these.
     ValueError
         For values of different shapes, and where the released values are not independent.
 
@@ -90,12 +92,19 @@ def losses(
     ----------
     Sommer, Meiser, Mohammadi (2019); Doroshenko et al. (2022).
     """
+    missing = lacking(mechanism, "sample", "transform", "log_prob")
+    if missing:
+        raise TypeError(
+            f"the losses are found from sample, transform and log_prob, and {missing[0]} "
+            "is missing; sampled_delta does without transform"
+        )
     s, t = (np.atleast_1d(np.asarray(value, float)) for value in (s, s_neighbour))
     if s.shape != t.shape or s.ndim != 1:
         raise ValueError(
             "s and s_neighbour must be two values of one query, vectors of one length, "
             f"not {s.shape} and {t.shape}"
         )
+    check_members(mechanism, s)
     found = [_line(mechanism, s[c], t[c], cuts) for c in _columns_of(mechanism, s)]
     return reduce(lambda one, other: one.joined(other, cells), found)
 
@@ -108,7 +117,7 @@ def exact_delta(
     Parameters
     ----------
     mechanism : Mechanism
-        With sample and log_prob.
+        With sample, log_prob and transform; `sampled_delta` does without the last.
     s : array (r,)
         The query's value.
     s_neighbour : array (r,)

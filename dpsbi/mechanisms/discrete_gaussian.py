@@ -19,9 +19,9 @@ from scipy import optimize, special
 
 from ..accounting import Cost
 from ..losses import Loss, ZCDPLoss, dp_accounting_library, loosened
-from .discrete import nearest_step, steps_below, steps_of
+from .discrete import nearest_step, steps_below, steps_of, whole_steps
 from .mechanism import ALLOWANCE, Example, Mechanism, own_steps, sensitivity_in
-from .sampler import LARGEST, opendp_library, vet
+from .sampler import LARGEST, check_countable, opendp_library, vet
 from ..privacy import Query, identity, positive
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #3f021930
@@ -307,6 +307,7 @@ def _vetted(mechanism: DiscreteGaussian, D: int) -> Callable:
             f"one record can move the values by {math.isqrt(D)} steps of {mechanism.step:g}, "
             "more than the sampler can count; choose a coarser step"
         )
+    check_countable(mechanism._t)
     dp = opendp_library()
     space = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l2_distance(T=float)
     scale = np.nextafter(mechanism._t, np.inf)
@@ -314,9 +315,7 @@ def _vetted(mechanism: DiscreteGaussian, D: int) -> Callable:
     vet(measurement.map(math.sqrt(D)), D / (2 * mechanism._t**2))
 
     def draw(s):
-        # a public range moves nothing apart
-        k = np.clip(nearest_step(s, mechanism.step), -(2.0**62), 2.0**62)
-        noisy = np.array(measurement([int(v) for v in k]), float)
+        noisy = np.array(measurement(whole_steps(s, mechanism.step)), float)
         return np.clip(mechanism.step * noisy, -LARGEST, LARGEST)
 
     return draw

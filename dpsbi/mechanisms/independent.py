@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from ..accounting import Cost
 from ..composition import composed
 from ..losses import Loss
-from .mechanism import Around, Mechanism
+from .mechanism import Around, Mechanism, log_bound
 from .release import Several, parts_asked
 from .smooth import SmoothNoise
 from ..privacy import Query, whole_number
@@ -159,7 +159,7 @@ class SeparateNoise(Blocks):
     def log_prob_max(self, s_dp: ArrayLike) -> float:
         "The sum of each one's largest."
         s_dp = np.asarray(s_dp, float)
-        return float(sum(m.log_prob_max(s_dp[..., at]) for m, at in self.blocks(s_dp.shape[-1])))
+        return sum(log_bound(m, s_dp[..., at]) for m, at in self.blocks(s_dp.shape[-1]))
 
 # %% ../../nbs/mechanisms/11_independent.ipynb #b12eefd7
 @dataclass(frozen=True)
@@ -208,7 +208,10 @@ class Independent(SeparateNoise):
 
         def draw(s):
             blocks = self.blocks(len(s))
-            return np.concatenate([one(s[at]) for one, (_, at) in zip(draws, blocks)])
+            each = zip(
+                draws, (np.clip(s[at], -q.limit, q.limit) for q, (_, at) in zip(own, blocks))
+            )
+            return np.concatenate([one(values) for one, values in each])
 
         return draw
 

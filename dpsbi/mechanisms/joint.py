@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .independent import Independent, SideBySide
-from .mechanism import Around, Mechanism, sensitivity_in
+from .mechanism import Around, Mechanism, log_bound, sensitivity_in
 from .published import Published
 from .release import Release
 from ..privacy import Query
@@ -189,10 +189,10 @@ def never_published(mechanism: Mechanism, s_dp: np.ndarray) -> np.ndarray:
         parts = mechanism.blocks(s_dp.size)
         return np.concatenate([never_published(m, s_dp[at]) for m, at in parts])
     asked = ~np.isnan(s_dp) | hides(mechanism, s_dp.size)
-    bound = getattr(mechanism, "log_prob_max", None)
-    if bound is None or not asked.any() or bound(s_dp[asked]) > -np.inf:
+    if not asked.any() or log_bound(mechanism, s_dp[asked]) > -np.inf:
         return np.zeros(s_dp.size, bool)
-    return asked & np.array([bound(s_dp[j : j + 1]) == -np.inf for j in range(s_dp.size)])
+    each = [log_bound(mechanism, s_dp[j : j + 1]) for j in range(s_dp.size)]
+    return asked & np.equal(each, -np.inf)
 
 # %% ../../nbs/mechanisms/11_joint.ipynb #jo-possible
 def check_possible(release: Release, names: Sequence[str] | None = None) -> None:

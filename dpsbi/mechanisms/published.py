@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from ..accounting import Cost
 from ..losses import Loss
 from .intervals import before, grid_width, log_interval
-from .mechanism import Around, Mechanism
+from .mechanism import Around, Mechanism, log_bound
 from .processing import Clamp, Round, Suppress, behind, hidden_behind, only, through
 from ..privacy import Query, positive
 
@@ -156,7 +156,8 @@ class Published(Publishing):
     Parameters
     ----------
     mechanism : Mechanism
-        The noise, with log_cdf and log_sf for each value.
+        The noise, with log_cdf and log_sf for each value; or with log_prob on a grid whose width
+        is its `step`, over which it is added up.
     clamp : (float or None, float or None), optional
         The least and the largest value that are published; None: no such bound.
     round_to : float, optional
@@ -198,7 +199,9 @@ class Published(Publishing):
 def _check_noise(mechanism) -> None:
     "TypeError for what has no probability of an interval."
     missing = [name for name in ("log_cdf", "log_sf") if not hasattr(mechanism, name)]
-    if not missing and not isinstance(mechanism, type):
+    alone = not isinstance(mechanism, type | Around)
+    added_up = alone and hasattr(mechanism, "log_prob") and hasattr(mechanism, "step")
+    if added_up or not missing and not isinstance(mechanism, type):
         return
     hint = ""
     if isinstance(mechanism, Published):
@@ -207,7 +210,8 @@ def _check_noise(mechanism) -> None:
         hint = ". Put a Published around each of its mechanisms"
     raise TypeError(
         "Published asks a mechanism for the probability of an interval, by its members "
-        f"log_cdf and log_sf; {mechanism!r} does not have them, or is a class{hint}"
+        f"log_cdf and log_sf, or on a grid by log_prob and the attribute `step`; {mechanism!r} "
+        f"does not have them, or is a class{hint}"
     )
 
 
@@ -262,7 +266,7 @@ def _most_probable(published, v, low, high) -> float:
     "The largest log probability of one published value over s, or a bound on it."
     noise = published.mechanism
     if np.isnan(low):
-        return float(noise.log_prob_max(np.array([v])))
+        return log_bound(noise, np.array([v]))
     if not low < high:
         return -math.inf
     if not getattr(noise, "symmetric", False) or not np.isfinite([low, high]).all():

@@ -35,8 +35,10 @@ class CountChances(Mechanism):
         self._check_positive("n", "m", "population")
         for name in ("n", "population"):
             value = getattr(self, name)
-            if value != int(value):
-                raise ValueError(f"{name} of BinomialResponse must be a whole number, not {value}")
+            if value != int(value) or value > 2**53:
+                raise ValueError(
+                    f"{name} of BinomialResponse must be a whole number up to 2^53, not {value}"
+                )
             object.__setattr__(self, name, int(value))
 
     def _probability(self, s):

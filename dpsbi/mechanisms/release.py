@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 from ..accounting import Cost
 from ..ledger import Ledger
 from .described import described, mechanism_of, mechanism_of_version_1
-from .mechanism import Mechanism
-from ..privacy import Query, hushed, identity, write_atomically
+from .mechanism import Mechanism, cost_of
+from ..privacy import Query, check_container, hushed, identity, write_atomically
 
 # %% ../../nbs/mechanisms/07_release.ipynb #702549dc-c
 def _check_samples(mechanism) -> None:
@@ -130,7 +130,8 @@ class Release(Answered):
     query : Query
         The query that they answer.
     mechanism : Mechanism
-        The mechanism that was used.
+        The mechanism that was used: one of the package, or of your own, of which `Mechanism`
+        says what it needs.
 
     Raises
     ------
@@ -249,7 +250,8 @@ def release(
     ----------
     x : array
         The records: one data set, as the query takes it less the batch axis.
-        An entry that is no finite number, a string say, counts as 0: an error would tell of it.
+        An entry that is no finite number, a string say, counts as 0: an error would tell of it. For
+        the same reason a value beyond the query's `limit` counts as that.
     query : Query
         What is published of them; neighbours and unit of protection are the query's.
     mechanism : Mechanism
@@ -272,12 +274,15 @@ def release(
     BudgetError
         When the ledger cannot pay. As for every error, nothing was spent.
     TypeError
-        For what is no query or has no private draw.
+        For what is no query or has no private draw, and for records in a masked array, or in what
+        makes none.
     ValueError
         For a price that cannot be stated, a mechanism for another number of values, or a query
-        that fails on public stand-ins or does not answer the same when it is asked again.
+        that fails on public stand-ins, does not answer the same when it is asked again, or whose
+        values lose digits there.
     """
     _check_arguments(query, mechanism, ledger)
+    check_container(x)
     cost = _price(query, mechanism, ledger, delta)
     draw = mechanism._prepare(query)
 
@@ -315,7 +320,7 @@ def _check_arguments(query: Any, mechanism: Any, ledger: Any) -> None:
 def _price(query: Query, mechanism: Mechanism, ledger: Ledger, delta: float | None) -> Cost:
     "What the release costs, from public things alone; ValueError where a delta is needed."
     if delta is not None or not mechanism.needs_delta:
-        return mechanism.cost(query, 0.0 if delta is None else delta)
+        return cost_of(mechanism, query, 0.0 if delta is None else delta)
     loss = mechanism.loss(query)
     if loss is None or ledger.composition == "sum":
         raise ValueError(
@@ -325,4 +330,4 @@ def _price(query: Query, mechanism: Mechanism, ledger: Ledger, delta: float | No
         )
     if ledger.composition == "zcdp":
         return Cost.of(loss)
-    return mechanism.cost(query, ledger.budget.delta)
+    return cost_of(mechanism, query, ledger.budget.delta)

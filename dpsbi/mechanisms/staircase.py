@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 
 from ..accounting import Cost, as_written
 from ..losses import PureLoss, loosened
-from .discrete import nearest_step, steps_below, steps_of
+from .discrete import nearest_step, steps_below, steps_of, whole_steps
 from .mechanism import Example, Mechanism, moved_steps
-from .sampler import LARGEST, opendp_library, vet
+from .sampler import LARGEST, check_countable, opendp_library, vet
 from ..privacy import Query, identity, positive, whole_number
 
 # %% ../../nbs/mechanisms/13_staircase.ipynb #st-count
@@ -252,6 +252,7 @@ def vetted_staircase(mechanism: StepLaw, stairs: int) -> Callable:
             f"stairs of {mechanism.width} steps, {stairs} of them, are more than the sampler can "
             "count; choose a coarser step"
         )
+    check_countable(1 / mechanism.drop)
     dp = opendp_library()
     space = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64)
     scale = float(np.nextafter(1 / mechanism.drop, np.inf))
@@ -259,8 +260,8 @@ def vetted_staircase(mechanism: StepLaw, stairs: int) -> Callable:
     vet(geometric.map(stairs), stairs * mechanism.drop)
 
     def draw(s):
-        k = np.clip(nearest_step(s, mechanism.step), -(2.0**52), 2.0**52)
-        noisy = [int(v) + _one_noise(mechanism, geometric) for v in k]
+        k = whole_steps(s, mechanism.step)
+        noisy = [v + _one_noise(mechanism, geometric) for v in k]
         return np.clip(mechanism.step * np.array(noisy, float), -LARGEST, LARGEST)
 
     return draw

@@ -25,7 +25,7 @@ from .rehearsal import charged_sensitivity, measured, public_shape, rehearse
 from .svt import Run
 from .trials import Terms, Trials, about_terms
 from ..posterior import Posterior
-from ..privacy import whole_number
+from ..privacy import check_container, whole_number
 from ..running import Call, Running, check_generator
 from ..weights import systematic
 
@@ -166,6 +166,7 @@ def abcdp(
     """
     call = Call.of(running, abcdp, trials=Trials)
     check_generator(rng)
+    check_container(x)
     sensitivity = charged_sensitivity(distance)
     terms = Terms(sensitivity, threshold, count, epsilon, resample, budget, trials)
     cost, source, pool = terms.cost, trials.source or Private(), trials.pool

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..mechanisms.sampler import opendp_library
+from ..mechanisms.sampler import check_countable, opendp_library
+from ..privacy import unmasked
 
 # %% ../../nbs/owner/20_noise.ipynb #288259a5
 STEPS = 2**20  # a sensitivity has at least so many grid steps, and less than twice that
@@ -47,7 +48,13 @@ class Private:
         Returns
         -------
         array (size,)
+
+        Raises
+        ------
+        ValueError
+            For a scale that 64 bits do not hold.
         """
+        check_countable(scale)
         dp = opendp_library()
         # T=int would mean 32 bits, and saturate
         domain = dp.vector_domain(dp.atom_domain(T=dp.i64), size=size)
@@ -135,7 +142,7 @@ def check_fits(scale: float, sensitivity: float) -> None:
 
 def as_distances(distances: ArrayLike) -> np.ndarray:
     "Distances (T,) as floats; ValueError for another shape."
-    distances = np.asarray(distances, float)
+    distances = np.asarray(unmasked(distances, "distances"), float)
     if distances.ndim != 1:
         raise ValueError(f"distances must have shape (T,), not {distances.shape}")
     return distances

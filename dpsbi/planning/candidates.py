@@ -16,6 +16,7 @@ from ..analyst.proposals import draws_worth
 from ..datasets import parted, simulated
 from ..mechanisms import Mechanism, Release
 from ..mechanisms.joint import SideBySide
+from ..mechanisms.mechanism import check_members, cost_of
 from ..model import Model
 from ..privacy import Query, positive, whole_number
 from ..running import Call, Journal, warn
@@ -101,7 +102,7 @@ def _design(name: str, candidate: Any, epsilon: float, delta: float) -> Design |
         if made is None:
             return None
         query, mechanism = made
-        cost = mechanism.cost(query, delta)
+        cost = cost_of(mechanism, query, delta)
     except TypeError as error:
         raise TypeError(f"{said}: {error}") from error
     except Exception as error:  # whatever a function of the user's may raise
@@ -112,6 +113,8 @@ def _design(name: str, candidate: Any, epsilon: float, delta: float) -> Design |
         ) from error
     if not hasattr(mechanism, "log_prob"):
         raise ValueError(f"{said}: a plan needs a mechanism with a density, not {mechanism!r}")
+    if query.dim is not None and query.smoothness is None:
+        check_members(mechanism, np.zeros(query.dim))
     if not cost.epsilon <= 1.001 * epsilon:
         raise ValueError(
             f"{said} costs {cost.epsilon:.4g}: give it more noise, "
