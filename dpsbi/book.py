@@ -9,10 +9,11 @@ __all__ = ['check_budget', 'budget_of', 'rule_named', 'opening_rule', 'first_rul
 import json
 import math
 import os
+import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from threading import TIMEOUT_MAX, RLock
@@ -329,7 +330,7 @@ class Book:
                 yield self
                 return
             left = max(timeout - (time.monotonic() - begun), 0.0)
-            with locked(f"{self.path}.lock", left):
+            with locked(f"{self.path}.lock", left), self._guard(left):
                 try:
                     self._refresh()
                     yield self
@@ -377,13 +378,20 @@ class Book:
         self._found, self.id, self._opened = self._look(), identity, True
         _SEEN[identity] = [entry.key for entry in entries]
 
-    def _refresh(self) -> None:
-        "Read the file, or begin it; ValueError where it is not the one that was opened."
-        self._found = file, _ = self._look()
+    def _guard(self, left: float):
+        "The ledger itself locked as well, since somebody may remove the file of the lock."
         if self.path.resolve() != self.path:
             raise ValueError(
                 f"{self.path} has become a link to {self.path.resolve()}; open the ledger there"
             )
+        check_plain(self.path, f"the ledger {self.path}")
+        if sys.platform == "win32" or not self.path.exists():  # there, what is open stays
+            return nullcontext()
+        return locked(self.path, left, make=False)
+
+    def _refresh(self) -> None:
+        "Read the file, or begin it; ValueError where it is not the one that was opened."
+        self._found = file, _ = self._look()
         if file is None:
             if self._opened:
                 raise ValueError(
@@ -391,7 +399,6 @@ class Book:
                     "back, or open a new ledger"
                 )
             return self._write_file([], self.rule)
-        check_plain(self.path, f"the ledger {self.path}")
         if file[2] > 1:
             raise ValueError(
                 f"{self.path} has {file[2]} names (hard links), and after a spending each would "

@@ -159,10 +159,10 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 _PLACE = "keep the file in a folder that can be written, on a file system that holds locks"
 
 
-def _take(handle: int, path: str | os.PathLike) -> bool:
+def _take(handle: int, path: str | os.PathLike, make: bool) -> bool:
     "Lock an open file; False where another holds the lock, or has removed the file."
     about = os.fstat(handle)
-    if not stat.S_ISREG(about.st_mode) or about.st_size:
+    if not stat.S_ISREG(about.st_mode) or (make and about.st_size):
         raise OSError(f"{path} is no lock: it holds something, or is no plain file; rename it")
     try:
         _try_lock(handle)
@@ -176,22 +176,23 @@ def _take(handle: int, path: str | os.PathLike) -> bool:
         return False
 
 
-def _opener(path: str, _) -> int:
-    "A handle of the file of a lock, which is no link; it is made where there is none."
-    flags = [getattr(os, name, 0) for name in ("O_CREAT", "O_NOFOLLOW", "O_NONBLOCK")]
-    return os.open(path, os.O_RDWR | sum(flags), 0o666)
+def _lock(path: str | os.PathLike, make: bool) -> io.FileIO | None:
+    "The file of the lock, which is now held and is no link; None where another holds it."
 
+    def opener(name: str, _) -> int:
+        flags = [getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK")]
+        flags += [os.O_RDWR | os.O_CREAT] if make else []
+        flags += [os.O_RDWR] if not make and os.access(name, os.W_OK) else []
+        return os.open(name, sum(flags), 0o666)
 
-def _lock(path: str | os.PathLike) -> io.FileIO | None:
-    "The file of the lock, which is now held; None where another holds it."
     try:
-        file = open(path, "r+b", buffering=0, opener=_opener)
+        file = open(path, "r+b", buffering=0, opener=opener)
     except OSError as error:
         said = f"the lock {path} cannot be made: {error.strerror}; {_PLACE}"
         raise reworded(error, said) from error
     mine = False
     try:
-        mine = _take(file.fileno(), path)
+        mine = _take(file.fileno(), path, make)
     finally:
         if not mine:
             file.close()
@@ -204,15 +205,17 @@ WORDLESS = 2.0  # seconds of waiting before it is said for what
 
 
 @contextmanager
-def locked(path: str | os.PathLike, timeout: float) -> Iterator[None]:
+def locked(path: str | os.PathLike, timeout: float, make: bool = True) -> Iterator[None]:
     """Hold a lock against all other processes and threads.
 
     Parameters
     ----------
     path : path
-        The file of the lock, which stays empty; it is made where there is none.
+        The file of the lock.
     timeout : float
         For how many seconds to wait for it; after two a warning says so.
+    make : bool
+        The file is there for the lock alone, stays empty, and is made where there is none.
 
     Raises
     ------
@@ -222,7 +225,7 @@ def locked(path: str | os.PathLike, timeout: float) -> Iterator[None]:
         Where no lock can be made.
     """
     begun, told = time.monotonic(), False
-    while (file := _lock(path)) is None:
+    while (file := _lock(path, make)) is None:
         waited = time.monotonic() - begun
         if waited >= timeout:
             raise TimeoutError(

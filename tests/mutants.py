@@ -497,10 +497,11 @@ MUTANTS = [
     ),
     Mutant(
         "book",
-        'locked(f"{self.path}.lock", left)',
+        'locked(f"{self.path}.lock", left), self._guard(left)',
         'locked(f"{self.path}.{id(self)}.lock", left)',
         "no lock on the file",
     ),
+    Mutant("book", ", self._guard(left):", ":", "who removes the file of the lock gets in"),
     Mutant(
         "book",
         "self.rule, self.entries, self.id, self._opened = rule, entries, identity, True",

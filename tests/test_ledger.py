@@ -788,12 +788,7 @@ def write_in_between(ledger, _):
     ledger.path.write_text(ledger.path.read_text() + "\n")
 
 
-def spend_without_the_lock(ledger, _):
-    remove_lock(ledger, _)
-    spends(Ledger(1.0, path=ledger.path), ALL)
-
-
-MEANWHILE = [remove_lock, replace_lock, lock_away, write_in_between, spend_without_the_lock]
+MEANWHILE = [remove_lock, replace_lock, lock_away, write_in_between]
 MEANWHILE += [hard_link, removed, emptied, garbled, another_in_its_place, become_a_link]
 
 
@@ -805,6 +800,24 @@ def test_nothing_is_granted_when_files_change_in_the_middle_of_a_spending(tmp_pa
         with pytest.raises(ValueError, match="nothing was granted"):
             book.write([*book.entries, Entry(HALF, "count")], book.rule)
     assert book.entries == []
+
+
+@pytest.mark.parametrize("change", [remove_lock, replace_lock, lock_away])
+def test_who_removes_the_lock_does_not_get_in(tmp_path, change):
+    ledger = Ledger(1.0, path=tmp_path / "l.json", timeout=0.05)
+    other = Ledger(1.0, path=tmp_path / "l.json", timeout=0.05)
+    with ledger._book.held():
+        change(ledger, tmp_path)
+        with pytest.raises(TimeoutError, match=str(ledger.path)):
+            spends(other)
+    spends(other)
+
+
+def test_a_file_that_may_only_be_read_is_a_ledger_of_who_may_replace_it(tmp_path):
+    ledger = Ledger(1.0, path=tmp_path / "l.json")
+    ledger.path.chmod(0o444)
+    spends(ledger)
+    assert ledger.remaining == HALF
 
 
 def forked(call):
