@@ -261,7 +261,7 @@ def varied(shape: tuple[int, ...]) -> list[np.ndarray]:
         Two of them, always the same.
     """
     k = np.arange(math.prod(shape), dtype=float).reshape(shape)
-    return [k % 7, 10.0 ** (k % 3 - 1) * np.sin(k + 1)]
+    return [(3 - 2 * k) % 7, 10.0 ** (k % 3 - 1) * np.sin(k + 1)]
 
 # %% ../nbs/00_privacy.ipynb #ask-answer
 def _answer(ask, given: tuple, what: str):
