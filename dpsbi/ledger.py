@@ -93,9 +93,7 @@ class Account(Counted):
     Parameters: see `Ledger`.
     """
 
-    def affords(
-        self, cost: Cost, neighbours: str | None = None, unit: str | None = None
-    ) -> bool:
+    def affords(self, cost: Cost, neighbours: str | None = None, unit: str | None = None) -> bool:
         """Whether `spend` would pay this cost.
 
         Parameters

@@ -299,11 +299,11 @@ def _sizes(query, shape) -> tuple:
     return (0,), (1,), (2,)
 
 # %% ../nbs/00_privacy.ipynb #ask-varied
-SHOWN = 8  # records of a stand-in, where their number is confidential
+SHOWN = 24  # records of a stand-in, where their number is confidential
 
 
 def varied(shape: tuple[int, ...]) -> list[np.ndarray]:
-    """Public data sets that are not all alike: whole numbers with ties, and both signs.
+    """Public data sets of unlike numbers: whole ones with ties, and fractions up to 10, both signs.
 
     Parameters
     ----------
@@ -316,8 +316,7 @@ def varied(shape: tuple[int, ...]) -> list[np.ndarray]:
         Two of them, always the same.
     """
     k = np.arange(math.prod(shape), dtype=float).reshape(shape)
-    return [k % 7, 10 * np.sin(k + 1)]
-
+    return [(3 - 2 * k) % 7, 10.0 ** (k % 3 - 1) * np.sin(k + 1)]
 
 # %% ../nbs/00_privacy.ipynb #ask-answer
 def _answer(ask, given: tuple, what: str):
@@ -356,7 +355,9 @@ def ask_twice(
 ) -> list:
     """Answers to public data, each asked for twice: what is no function of them has no sensitivity.
 
-    The second questions follow when all have been asked once. Each gets arrays of its own.
+    The second questions follow in reverse order when all have been asked once, and then a third
+    about the first: so what changes with every call, or every second one, shows. Each gets arrays
+    of its own.
 
     Parameters
     ----------
@@ -382,7 +383,8 @@ def ask_twice(
         For another answer at the second time, or an array that was written into.
     """
     first = [_answer(ask, given, what) for given in data]
-    for given, one in zip(data if again else (), first):
+    asked = list(zip(data, first)) if again else []
+    for given, one in [*reversed(asked), *asked[:1]]:
         other = _answer(ask, given, what)
         if not _alike(one, other, within):
             raise ValueError(
@@ -400,7 +402,6 @@ def _said(answer) -> str:
     if isinstance(answer, Exception):
         return f"{type(answer).__name__}"
     return np.array2string(answer, threshold=4, edgeitems=2, max_line_width=1000)
-
 
 # %% ../nbs/00_privacy.ipynb #pv-digits
 def _lowest_bit(number: float) -> float:
@@ -440,7 +441,8 @@ def _rehearse(query: Query, shape: tuple[int, ...], again: bool) -> int:
     zeros = list(_stand_ins(query, shape))
     counted = _sizes(query, shape) != (shape[:1],)
     more = varied((1, SHOWN, *shape[1:]) if counted else (1, *shape)) if again else []
-    answers = ask_twice(query, [(x,) for x in (*zeros, *more)], "the query", again=again)
+    data = [(x,) for x in (*zeros, *more)]
+    answers = ask_twice(query, data, "the query", again=again)
     for x, answer in zip(zeros, answers):
         if isinstance(answer, Exception):
             records = x.shape[1] if x.ndim > 1 else 1

@@ -612,6 +612,41 @@ MUTANTS = [
         "a pipe is replaced by a file",
         "test_ledger.py",
     ),
+    Mutant(
+        "ledger", "    if entry.settled is not None:\n", "    if False:\n", "an entry settles twice"
+    ),
+    Mutant(
+        "ledger",
+        "    if proof.key in [e.settled for e in entries]:\n",
+        "    if False:\n",
+        "one proof settles two entries",
+    ),
+    Mutant(
+        "ledger",
+        "return paid and mixture(book.entries, new) is None and book.can_write(new)",
+        "return paid",
+        "a ledger affords what it would refuse",
+    ),
+    Mutant(
+        "book",
+        "        if any(mixture(entries, entry) for entry in entries):\n",
+        "        if False:\n",
+        "a file mixes units",
+    ),
+    Mutant(
+        "mechanisms.independent",
+        "    if any(dim not in (None, size) for dim, size in zip(dims, sizes)):\n",
+        "    if False:\n",
+        "noise of one query on the values of another",
+        "test_mechanisms.py",
+    ),
+    Mutant(
+        "mechanisms.release",
+        "    mechanism.check_size(size)\n",
+        "",
+        "noise for another number of values, found after payment",
+        "test_owner_side.py",
+    ),
     Mutant("ledger", "if not isinstance(proof, Proof):", "if proof is None:", "anybody settles"),
     Mutant(
         "ledger",
@@ -986,7 +1021,7 @@ MUTANTS += [
     ),
     Mutant(
         "mechanisms.release",
-        "    paid = None if ledger.affords(cost) else pay()",
+        "    paid = None if ledger.affords(cost, *protects) else pay()",
         "    paid = pay()",
         "payment before the rehearsal",
     ),
@@ -1072,8 +1107,8 @@ MUTANTS += [
     ),
     Mutant(
         "privacy",
-        "    for n in (0, 1, 2):",
-        "    for n in (0, 1, 2, shape[0]):",
+        "    return (0,), (1,), (2,)\n",
+        "    return (0,), (1,), (2,), shape[:1]\n",
         "the rehearsal looks at the number of records",
     ),
     Mutant(
@@ -1081,6 +1116,48 @@ MUTANTS += [
         'np.asarray(x) if hasattr(x, "__array__") else np.array(_without_masks(x), dtype=object)',
         "np.asarray(_without_masks(x))",
         "a text beside it turns True into a text",
+    ),
+    Mutant(
+        "privacy",
+        "    asked = list(zip(data, first)) if again else []\n",
+        "    asked = []\n",
+        "no second question in the rehearsal",
+    ),
+    Mutant(
+        "privacy",
+        "        if not _alike(one, other, within):\n",
+        "        if not _alike(one, one, within):\n",
+        "a query that answers otherwise the second time is released",
+    ),
+    Mutant(
+        "privacy",
+        "    for given, one in [*reversed(asked), *asked[:1]]:\n",
+        "    for given, one in [*reversed(asked)]:\n",
+        "a query that changes with every second call is released",
+    ),
+    Mutant(
+        "privacy",
+        "    if not all(map(np.array_equal, copies, given)):\n",
+        "    if False:\n",
+        "a query may write into its data",
+    ),
+    Mutant(
+        "privacy",
+        "        return type(one) is type(other)\n",
+        "        return True\n",
+        "a query that fails the second time is released",
+    ),
+    Mutant(
+        "privacy",
+        "rtol=0, atol=within, equal_nan=True)",
+        "rtol=0, atol=within)",
+        "a query that is NaN is not released",
+    ),
+    Mutant(
+        "privacy",
+        "rtol=0, atol=within, equal_nan=True)",
+        "atol=within, equal_nan=True)",
+        "a little noise of its own is overlooked",
     ),
     # ---- distances
     Mutant(
@@ -1158,15 +1235,64 @@ MUTANTS += [
     ),
     Mutant(
         "owner.svt",
-        "hits[: 1 if self.resample else self.count - state.accepts]",
-        "hits[: 1 if self.resample else self.count - state.accepts + 1]",
+        "hits[: 1 if self.resample else self.count - accepts]",
+        "hits[: 1 if self.resample else self.count - accepts + 1]",
         "a run goes on after its last accept",
     ),
     Mutant(
         "owner.svt",
-        "noise = self._draw(source, self.b_threshold, 1)[0] if fresh",
-        "noise = state.noise if fresh",
+        "noise = int(self._draw(source, self.b_threshold, 1)[0]) if fresh",
+        "noise = noise if fresh",
         "resample without resampling",
+    ),
+    Mutant(
+        "owner.svt",
+        "        plan.check_steps(self.compared + more)\n",
+        "        plan.check_steps(more)\n",
+        "a stream of batches passes a plan for fewer comparisons",
+    ),
+    Mutant(
+        "owner.svt",
+        "        compared = state.compared + gaps.size\n",
+        "        compared = state.compared + len(accepted)\n",
+        "only accepts are counted as comparisons",
+    ),
+    Mutant(
+        "owner.svt",
+        "            return self._noise.pop()\n",
+        "            return self._noise[0]\n",
+        "a state is used twice",
+    ),
+    Mutant(
+        "owner.svt",
+        "        if plan is not self.plan and plan != self.plan:\n",
+        "        if False:\n",
+        "a state goes on in another plan",
+    ),
+    Mutant(
+        "owner.svt",
+        "        if os.getpid() != self._process:\n",
+        "        if False:\n",
+        "a state goes on in two processes",
+    ),
+    Mutant(
+        "owner.svt",
+        "        if state.complete:\n",
+        "        if False:\n",
+        "a run goes on after its accepts and says nothing",
+    ),
+    Mutant("owner.svt", "        state.take(self, 0)\n", "", "a run that was settled goes on"),
+    Mutant(
+        "owner.svt",
+        "if len(run.accepted) != state.accepts or",
+        "if",
+        "a stream proves fewer accepts than it had",
+    ),
+    Mutant(
+        "owner.svt",
+        "        if not rising or len(accepted) > self.plan.count:\n",
+        "        if not rising:\n",
+        "a proof of more accepts than were granted",
     ),
     Mutant(
         "owner.svt",
@@ -1177,7 +1303,7 @@ MUTANTS += [
     # ---- abcdp
     Mutant(
         "owner.abcdp",
-        "    entry = None if ledger.affords(cost) else pay()",
+        "    entry = None if ledger.affords(cost, *protects) else pay()",
         "    entry = pay()",
         "paid before what is public was checked",
     ),
@@ -1191,6 +1317,34 @@ MUTANTS += [
         "owner.abcdp", "        rehearse(distance, shape, y[finite(y)][:2])\n", "", "no rehearsal"
     ),
     Mutant("owner.abcdp", "    ledger.settle(entry, proof)\n", "", "nothing is given back"),
+    Mutant(
+        "owner.rehearsal",
+        'data, "the distance", within)\n',
+        'data, "the distance", within, False)\n',
+        "a distance is asked for once",
+        "test_abcdp.py",
+    ),
+    Mutant(
+        "owner.rehearsal",
+        "            return lambda y: distance.between(records.copy(), y)",
+        "            return lambda y: distance.between(records, y)",
+        "a distance writes into the records between two batches",
+        "test_abcdp.py",
+    ),
+    Mutant(
+        "distances.distance",
+        '        answers = ask_twice(self._asked, data, "the distance", within)\n',
+        '        answers = ask_twice(self._asked, data, "the distance", within, False)\n',
+        "a distance of ours is asked for once",
+        "test_abcdp.py",
+    ),
+    Mutant(
+        "distances.summaries",
+        "[] if s is None else s])",
+        "[]])",
+        "what both statistics have in common does not show",
+        "test_abcdp.py",
+    ),
     Mutant(
         "owner.rehearsal",
         "        return n or 0, *record",

@@ -3,7 +3,9 @@ show, reproducibility.
 """
 
 import itertools
+import time
 import warnings
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 
@@ -14,12 +16,13 @@ from scipy import stats
 import dpsbi.checkpoint
 from dpsbi import mmd
 from dpsbi.accounting import BudgetError
-from dpsbi.distances import clipped_mean_distance, mmd_distance, summary_distance
+from dpsbi.distances import StatedDistance, clipped_mean_distance, mmd_distance, summary_distance
 from dpsbi.ledger import Ledger
 from dpsbi.model import Model
 from dpsbi.owner.abcdp import NothingAccepted, Trials, abcdp, simulate_pool, synthetic
 from dpsbi.owner.noise import Private, Seeded
 from dpsbi.owner.plan import largest_count, plan, replay
+from dpsbi.owner.rehearsal import rehearse
 from dpsbi.owner.selection import NoisySmallest
 from dpsbi.owner.svt import SparseVector
 from dpsbi.posterior import Posterior
@@ -326,6 +329,124 @@ def test_a_distance_without_meaning_on_an_empty_data_set_is_refused_where_that_m
     refuses(distance)
     distance.neighbours = "replace"
     run(Ledger(1.0), **ALL, distance=distance)
+
+
+# ---- a distance is a function of its two data sets
+
+
+def of_itself():
+    "Distances that answer otherwise the second time, or write into their data, made afresh."
+    rng, count, asked, lines = np.random.default_rng(1), itertools.count(), [], iter(range(3))
+    gap = lambda x, y: np.abs(np.clip(x, 0, 1).sum() / N - y.mean(axis=1))
+
+    def writes_x(x, y):
+        x += 1
+        return gap(x, y)
+
+    def writes_y(x, y):
+        y -= x.sum()
+        return np.abs(y.mean(axis=1))
+
+    return {
+        "noise of its own": lambda x, y: gap(x, y) + rng.normal(),
+        "the global generator": lambda x, y: gap(x, y) + np.random.random(len(y)),
+        "random weights": lambda x, y: gap(x * rng.random(x.shape), y),
+        "a random half of the records": lambda x, y: gap(x * (rng.random(x.shape) < 0.5), y),
+        "a random half of the simulated": lambda x, y: gap(x, y * (rng.random(y.shape) < 0.5)),
+        "random directions": lambda x, y: gap(x, y * rng.normal()),
+        "a counter": lambda x, y: gap(x, y) + next(count),
+        "the time": lambda x, y: gap(x, y) + time.perf_counter(),
+        "the most it was asked": lambda x, y: asked.append(x.sum()) or max(asked) + gap(x, y),
+        "an iterator, soon at its end": lambda x, y: gap(x, y) + next(lines),
+        "infinite the second time": lambda x, y: gap(x, y) / (next(count) % 2 or np.nan),
+        "it writes into the simulated": writes_y,
+        "it writes into the records": writes_x,
+    }
+
+
+class Between(Bare):
+    "A user's distance that computes as told."
+
+    def __init__(self, fn, neighbours):
+        super().__init__(neighbours=neighbours)
+        self.between = fn
+
+
+class Itself(Between):
+    "One that says of itself that it is fine."
+
+    def rehearse(self, shape, y):
+        pass
+
+
+DOORS = {
+    "a user's": Between,
+    "a user's that rehearses itself": Itself,
+    "stated": lambda fn, how: StatedDistance(fn, 1 / N, neighbours=how),
+    "clipped": lambda fn, how: clipped_mean_distance(
+        lambda x, y: np.tile(np.abs(fn(x, y))[:, None], (1, len(x))), 1e9, N, neighbours=how
+    ),
+    "summary": lambda fn, how: summary_distance(
+        lambda b: np.stack([fn(one, np.zeros((1, N)))[:1] for one in b]), 1 / N, neighbours=how
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["replace", "add-remove"])
+@pytest.mark.parametrize("door, name", list(itertools.product(DOORS, of_itself())))
+def test_a_distance_that_is_no_function_is_refused_unpaid(door, name, how):
+    if (door, name) in (
+        ("stated", "it writes into the records"),  # it gets a copy at each call
+        ("clipped", "it writes into the records"),
+        ("summary", "it writes into the simulated"),  # the line above gives it zeros
+        ("summary", "a random half of the simulated"),
+        ("summary", "random directions"),
+    ):
+        return
+    ledger = Ledger(1.0)
+    with pytest.raises(ValueError):
+        run(ledger, distance=DOORS[door](of_itself()[name], how))
+    assert not ledger.history
+
+
+@pytest.mark.parametrize("door", ["a user's", "a user's that rehearses itself", "stated"])
+@pytest.mark.parametrize("share, refused", [(0.0, False), (1.9, False), (2.1, True), (50, True)])
+def test_two_answers_may_differ_by_what_is_charged_for_their_error(door, share, refused):
+    "Each within the stated error of the exact distance: by twice the error, and no more."
+    asked, error = Counter(), 0.1 / N
+
+    def fn(x, y):
+        asked[x.tobytes()] += 1
+        return np.abs(x.sum() / N - y.mean(axis=1)) + share * error * (asked[x.tobytes()] > 1)
+
+    if door == "stated":
+        distance = StatedDistance(fn, 1 / N, error=error)
+    else:
+        distance = DOORS[door](fn, "replace")
+        distance.computed_sensitivity = 1 / N + 2 * error
+    for _ in range(1 if refused else 3):
+        seen = ""
+        try:
+            rehearse(distance, (N,), np.full((2, N), 0.5))
+        except ValueError as caught:
+            seen = str(caught)
+        assert ("when it is asked again" in seen) == refused
+
+
+def test_records_are_handed_over_in_a_copy_each_time():
+    "A distance that writes into them once it was paid for compares each batch with the records."
+    ledger, seen = Ledger(1.0), []
+
+    def fn(x, y):
+        if ledger.history:
+            seen.append(x.copy())
+            x += 1
+        return np.abs(np.clip(x, 0, 1).sum() / N - y.mean(axis=1))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run(ledger, distance=Between(fn, "replace"), threshold=1e6, count=290)
+    assert len(seen) > 1 and all(np.array_equal(x, X) for x in seen)
 
 
 # ---- the public side, whatever the records are

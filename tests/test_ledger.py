@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -1229,3 +1229,118 @@ def test_files_are_not_written_over_what_is_no_file(tmp_path, kind):
         with pytest.raises(OSError, match="give the path of a"):
             write()
     assert path.stat().st_mode == before
+
+
+# ---- a payment, a proof and a budget are used once, by every door
+
+
+def half_settled(how):
+    "A ledger, two entries of one price, and two proofs; one entry is settled."
+    ledger = Ledger(2.0, path=how)
+    one, two = (ledger.spend(Stopped.granted, name) for name in ("one", "two"))
+    proof, other = Stopped(0.8), Stopped(0.1)  # the first used all: its entry looks as before
+    return ledger, one, two, proof, other, ledger.settle(one, proof)
+
+
+AGAIN = {
+    "as spend returned it": lambda l, one, two, proof, other, done: l.settle(one, other),
+    "as settle returned it": lambda l, one, two, proof, other, done: l.settle(done, other),
+    "with the same proof": lambda l, one, two, proof, other, done: l.settle(done, proof),
+    "one proof for two": lambda l, one, two, proof, other, done: l.settle(two, proof),
+    "a copy of the proof": lambda l, one, two, proof, other, done: l.settle(
+        two, copy.deepcopy(proof)
+    ),
+    "a pickled proof": lambda l, one, two, proof, other, done: l.settle(
+        two, pickle.loads(pickle.dumps(proof))
+    ),
+    "as the history has it": lambda l, one, two, proof, other, done: l.settle(l.history[0], other),
+    "made unsettled by hand": lambda l, one, two, proof, other, done: l.settle(
+        replace(done, settled=None), other
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["memory", "file"])
+@pytest.mark.parametrize("how", AGAIN)
+def test_an_entry_and_a_proof_settle_once(how, kept, tmp_path):
+    found = half_settled(tmp_path / "l.json" if kept else None)
+    ledger = found[0]
+    if kept:  # another object on the same file knows it too
+        found = (Ledger(2.0, path=tmp_path / "l.json"), *found[1:])
+    with pytest.raises(ValueError, match="settle"):
+        AGAIN[how](*found)
+    assert ledger.spent == Cost(1.6)
+    found[0].settle(found[2], found[4])
+    assert ledger.spent == Cost(0.9)
+
+
+def test_an_older_file_shows_which_entries_were_settled(tmp_path):
+    path = tmp_path / "l.json"
+    ledger = Ledger(2.0, path=path)
+    ledger.settle(ledger.spend(Stopped.granted, "run"), Stopped(0.2))
+    state = json.loads(path.read_text())
+    del state["history"][0]["settled"]
+    path.write_text(json.dumps(state))
+    again = Ledger(2.0, path=path)
+    with pytest.raises(ValueError, match="settled already"):
+        again.settle(again.history[0], Stopped(0.1))
+
+
+@dataclass(frozen=True)
+class Unwritten(PureLoss):
+    "A loss that no file holds."
+
+
+MIXED = {
+    "other neighbours": (Cost(0.1), "add-remove", "person"),
+    "another unit": (Cost(0.1), "replace", "day"),
+    "both": (Cost(0.1), "add-remove", "day"),
+    "too much": (Cost(1.9), "replace", "person"),
+    "a δ": (Cost(0.1, 1e-9), "replace", "person"),
+    "no ε": (Cost.of(ZCDPLoss(0.1)), "replace", "person"),
+    "a loss that is not written": (Cost(0.1, loss=Unwritten(0.1)), "replace", "person"),
+    "what fits": (Cost(0.1), "replace", "person"),
+    "what says nothing": (Cost(0.1), None, None),
+    "all that is left": (Cost(1.5), "replace", None),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["memory", "file"])
+@pytest.mark.parametrize("what", MIXED)
+def test_a_ledger_affords_what_it_would_be_spent_on(what, kept, tmp_path):
+    ledger = Ledger(2.0, path=tmp_path / "l.json" if kept else None)
+    ledger.spend(Cost(0.5), "first", "replace", "person")
+    cost, *protects = MIXED[what]
+    affords = ledger.affords(cost, *protects)
+    try:
+        ledger.spend(cost, what, *protects)
+        assert affords and len(ledger.history) == 2
+    except (ValueError, TypeError):
+        assert not affords and len(ledger.history) == 1
+
+
+@pytest.mark.parametrize("neighbours", ["nonsense", "Replace", "", 1, "addremove"])
+def test_neighbours_are_checked_by_every_door(neighbours, tmp_path):
+    for call in (Ledger(1.0).affords, lambda c, n: Ledger(1.0).spend(c, "x", n)):
+        with pytest.raises(ValueError, match="neighbours must be"):
+            call(Cost(0.1), neighbours)
+    path = tmp_path / "l.json"
+    Ledger(1.0, path=path).spend(Cost(0.1), "x", "replace", "person")
+    text = path.read_text()
+    path.write_text(text.replace('"replace"', json.dumps(neighbours)))
+    with pytest.raises(ValueError, match="not a ledger"):
+        Ledger(1.0, path=path)
+    state = json.loads(text)
+    state["history"].append(state["history"][0] | dict(unit="day", key="another"))
+    path.write_text(json.dumps(state))
+    with pytest.raises(ValueError, match="different neighbours or units"):
+        Ledger(1.0, path=path)
+
+
+@pytest.mark.parametrize("cost", [0.1, "0.1", None, PureLoss(0.1), (0.1, 0.0)], ids=repr)
+def test_only_a_cost_is_paid(cost):
+    ledger = Ledger(1.0)
+    for call in (ledger.affords, lambda c: ledger.spend(c, "x")):
+        with pytest.raises(TypeError, match="must be a dpsbi.Cost"):
+            call(cost)
+    assert ledger.history == ()

@@ -36,6 +36,8 @@ from dpsbi.mechanisms import (
     release,
 )
 from dpsbi.mechanisms.discrete import nearest_step, whole_steps
+from dpsbi.mechanisms.independent import Independent, SideBySide
+from dpsbi.mechanisms.joint import join
 from dpsbi.mechanisms.sampler import opendp_library
 from dpsbi.mechanisms.smooth import smoothness
 from dpsbi.mechanisms.staircase import Staircase
@@ -1187,3 +1189,53 @@ def test_draws_alone_make_point_sets_for_a_network():
     around = dpsbi.Independent((Duck(), Laplace(1.0)))
     for mechanism in (DrawsAlone(), around):
         assert noise_draws(mechanism, s, 4, np.random.default_rng(0)).shape == (3, 4, 2)
+
+
+# ---- several queries side by side, each with noise of its own
+
+WIDTHS = [(1, 2), (2, 1), (3,), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("sizes", WIDTHS + [(1, 1), (2, 2), (1, 3), (4, 1), (2,)], ids=str)
+@pytest.mark.parametrize("dims", [(1, 2), (2, 1)], ids=str)
+def test_noise_goes_with_the_query_that_it_is_priced_for(sizes, dims):
+    """A block of another width puts the noise of one query on values of another, which move a
+    hundred times as far: refused with nothing spent. The price, where it stands, by hand.
+    """
+    move = {1: 1.0, 2: 100.0}
+    queries = tuple(
+        Query(lambda x, d=d: move[d] * np.clip(x[:, :d], 0, 1), move[d], dim=d) for d in dims
+    )
+    both = Query(SideBySide(queries), 101.0)
+    scales = {1: 10.0, 2: 1000.0, 3: 1000.0, 4: 1000.0}
+    noise = Independent(tuple(dpsbi.Laplace(scales[size]) for size in sizes), sizes)
+    ledger, x = dpsbi.Ledger(1e6), np.array([0.0, 1.0, 1.0])
+    if sizes == dims:
+        released = dpsbi.release(x, both, noise, ledger)
+        assert released.s_dp.size == 3
+        assert ledger.spent.epsilon == pytest.approx(1 / 10 + 100 / 1000, rel=1e-9)
+    elif len(sizes) != len(dims) and sum(sizes) == 3:  # all of it for each block
+        dpsbi.release(x, both, noise, ledger)
+        assert ledger.spent.epsilon == pytest.approx(
+            sum(101.0 / scales[size] for size in sizes), rel=1e-9
+        )
+    else:
+        with pytest.raises(ValueError):
+            dpsbi.release(x, both, noise, ledger)
+        assert ledger.history == ()
+
+
+def test_queries_side_by_side_state_how_many_values_they_have():
+    vague = tuple(Query(lambda x, d=d: x[:, :d], 1.0) for d in (1, 2))
+    ledger, noise = dpsbi.Ledger(9.0), Independent((dpsbi.Laplace(9.0),) * 2, (2, 1))
+    with pytest.raises(ValueError, match="dim"):
+        dpsbi.release(np.ones(3), Query(SideBySide(vague), 2.0), noise, ledger)
+    assert ledger.history == ()
+
+
+def test_a_release_counts_once_in_a_join():
+    one, other = (dpsbi.Release([1.0], Query(identity, 1.0), dpsbi.Laplace(1.0)) for _ in "ab")
+    assert join(one, other).s_dp.size == 2
+    for twice in ((one, one), (one, other, one)):
+        with pytest.raises(ValueError, match="twice"):
+            join(*twice)

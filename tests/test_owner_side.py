@@ -7,6 +7,9 @@ in it but the noisy numbers; how often the simulator was called; what the ledger
 """
 
 import io
+import itertools
+import secrets
+import time
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 
@@ -351,3 +354,144 @@ def test_a_broken_call_is_refused_before_it_is_paid():
             assert raised is not None and not warned and not printed and not ledger.history, k
             seen.add(raised)
         assert len(seen) == 1, f"{k}: {seen}"
+
+
+# ---- a query is a function of its data
+
+
+def of_itself():
+    """Programs that answer otherwise the second time, or write into their data, each made afresh:
+    such a one remembers.
+    """
+    rng, count, asked, lines = np.random.default_rng(1), itertools.count(), [], iter([1.0, 2.0])
+    total = lambda x: x.sum(axis=1, keepdims=True)
+    generator, held, mean = (k * 1.0 for k in range(9)), {}, np.zeros((1, 1))
+
+    def writes(x):
+        x *= 2
+        return total(x)
+
+    def sorts(x):
+        x.sort(axis=1)
+        return x[:, :1] if x.shape[1] else np.zeros((1, 1))
+
+    def fills(x):
+        x[x == 0] = 1.5
+        return total(x)
+
+    def running(x):
+        nonlocal mean
+        mean = 0.9 * mean + 0.1 * total(x)
+        return mean
+
+    def one_buffer(x):  # the same array each time: what it gave before changes as well
+        mean[:] += total(x) + 1
+        return mean
+
+    def last(x):
+        before = held.get("x", np.zeros((1, 1)))
+        held["x"] = total(x)
+        return before
+
+    def fails_later(x):
+        return total(x) if next(count) < 2 else 1 / 0
+
+    return {
+        "noise of its own": lambda x: total(x) + rng.normal(),
+        "a little noise": lambda x: total(x) + 1e-9 * rng.random(),
+        "the global generator": lambda x: total(x) + np.random.random(),
+        "the system's entropy": lambda x: total(x) + secrets.randbelow(10**9),
+        "random weights": lambda x: total(x * rng.random(x.shape)),
+        "a random half": lambda x: total(x * (rng.random(x.shape) < 0.5)),
+        "a record at random": lambda x: (
+            rng.permuted(np.c_[x, [[7.0]]], axis=1)[:, :1] + rng.random()
+        ),
+        "a random sign": lambda x: total(x) * rng.normal() + x.shape[1],
+        "a counter": lambda x: total(x) + next(count),
+        "the time": lambda x: total(x) + time.perf_counter(),
+        "a list that grows": lambda x: asked.append(1) or total(x) + len(asked),
+        "the most it was asked": lambda x: asked.append(x.sum()) or np.array([[max(asked)]]),
+        "a running mean": running,
+        "a buffer that adds up": one_buffer,
+        "its last data set": last,
+        "an iterator, soon at its end": lambda x: total(x) + next(lines),
+        "a generator, at its end": lambda x: total(x) + sum(generator),
+        "fails after a while": fails_later,
+        "another number of values": lambda x: np.ones((1, 1 + next(count))),
+        "NaN the second time": lambda x: total(x) * (np.nan if next(count) % 4 > 1 else 1.0),
+        "it writes": writes,
+        "it sorts": sorts,
+        "it fills gaps": fills,
+    }
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
+@pytest.mark.parametrize("name", of_itself())
+def test_a_query_that_is_no_function_of_its_data_is_refused_unpaid(name, neighbours):
+    for mechanism in (dpsbi.Laplace(5.0), dpsbi.Gaussian(5.0)):
+        query, ledger = (
+            Query(of_itself()[name], 5.0, neighbours=neighbours, dim=None),
+            Ledger(9, 0.1),
+        )
+        if name == "another number of values":
+            query = Query(of_itself()[name], 5.0, neighbours=neighbours)
+        with pytest.raises(ValueError, match="Nothing was spent") as refused:
+            dpsbi.release(RECORDS["plain"], query, mechanism, ledger, delta=1e-3)
+        assert ledger.history == () and "fails on" not in str(refused.value)
+
+
+FUNCTIONS = {
+    "NaN": lambda x: np.full((1, 1), np.nan),
+    "infinite": lambda x: np.full((1, 1), np.inf),
+    "NaN on some": lambda x: np.log(x[:, :1]) if x.shape[1] else np.zeros((1, 1)),
+    "raises on some": lambda x: x[:, :1] * 0 if not x.any() else [][1],
+    "seeded": lambda x: x.sum(1, keepdims=True) + np.random.default_rng(3).normal(size=(1, 1)),
+    "its own buffer": (lambda out: lambda x: np.sum(x, axis=1, keepdims=True, out=out))(
+        np.zeros((1, 1))
+    ),
+    "its data themselves": lambda x: np.clip(x, 0, 5)[:, :1] if x.shape[1] else np.zeros((1, 1)),
+    "a list": lambda x: [[float(x.sum())]],
+    "whole numbers": lambda x: (x > 1).sum(axis=1, keepdims=True),
+    "a copy that is sorted": lambda x: np.sort(x, axis=1)[:, -1:] if x.size else np.zeros((1, 1)),
+    "a cache of the same": (
+        lambda kept: lambda x: kept.setdefault(x.tobytes(), x.sum((1,))[:, None])
+    )({}),
+}
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_query_that_answers_the_same_is_released(name, neighbours):
+    fn = FUNCTIONS[name]
+    if name == "raises on some" and neighbours == "add-remove":
+        fn = lambda x: np.zeros((1, 1)) if not x.any() else [][1]
+    query, ledger = Query(fn, 5.0, neighbours=neighbours), Ledger(9.0)
+    released = dpsbi.release(RECORDS["plain"], query, dpsbi.Laplace(5.0), ledger)
+    assert np.isfinite(released.s_dp).all() and len(ledger.history) == 1
+
+
+def test_each_question_comes_with_an_array_of_its_own_and_the_records_stay():
+    "Public stand-ins, twice, in reverse, the first once more; then a copy of the records."
+    seen, x = [], np.array([1.0, 2.0, 4.0])
+
+    def fn(one):
+        seen.append((id(one), one))
+        return one.sum(axis=1, keepdims=True)
+
+    dpsbi.release(x, Query(fn, 5.0), dpsbi.Laplace(5.0), Ledger(9.0))
+    values = [one.tolist() for _, one in seen]
+    assert len({key for key, _ in seen}) == 8 and values[:3] == values[5:2:-1]
+    assert values[6] == values[0]
+    assert values[7] == [x.tolist()] and not np.shares_memory(seen[7][1], x)
+
+
+def test_noise_for_another_number_of_values_is_refused_unpaid():
+    for width, sizes in itertools.product((1, 2, 3), ((1, 1), (2, 2), (4,), (1, 3), (5, 1))):
+        if width == sum(sizes):
+            continue
+        noise = dpsbi.mechanisms.Independent((dpsbi.Laplace(9.0),) * len(sizes), sizes)
+        for dim in (None, width):
+            ledger, query = Ledger(99.0), Query(lambda x: x[:, :width], 9.0, dim=dim)
+            with pytest.raises(ValueError):
+                dpsbi.release(RECORDS["plain"], query, noise, ledger)
+            assert ledger.history == ()

@@ -122,7 +122,7 @@ def test_the_rehearsal_reads_no_record_and_finds_mistakes():
         assert removable.rehearse((n,)) == 1
         sizes.append([x.tolist() for x in seen])
     assert sizes[0] == sizes[1] == sizes[2] and not any(map(np.any, sizes[0][:3]))
-    assert [len(x[0]) for x in sizes[0]] == 2 * [0, 1, 2, 8, 8]
+    assert [len(x[0]) for x in sizes[0]] == [0, 1, 2, 24, 24, 24, 24, 2, 1, 0, 0]
     seen.clear()
     assert removable.rehearse((3,), again=False) == 1
     assert [x.shape for x in seen] == [(1, 0), (1, 1), (1, 2)]

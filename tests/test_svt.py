@@ -2,9 +2,14 @@
 variants, noise, refunds.
 """
 
+import copy
 import itertools
 import math
+import os
+import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -482,3 +487,142 @@ def test_runs_follow_the_exact_pattern_probabilities(resample):
         accepted[plan.run(distances, 0.0, source).accepted] = 1
         seen.append(int("".join(map(str, accepted)), 2))
     follows_pmf(np.array(seen), [int("".join(map(str, p)), 2) for p in patterns], exact)
+
+
+# ---- a run in progress
+
+
+def again(plan, source):
+    "A state that was extended, and the one after it."
+    state = plan.begin(source)
+    return state, plan.extend(state, [9.0], 0.0, source)[0]
+
+
+TINY = SparseVector(1e-9, 2, 1e-9, 2e-9, steps=5)
+SOURCE = Seeded(np.random.default_rng(5))
+TWICE = {
+    "extended twice": lambda old, new: TINY.extend(old, [9.0], 0.0, SOURCE),
+    "extended twice by nothing": lambda old, new: TINY.extend(old, [], 0.0, SOURCE),
+    "extended at another threshold": lambda old, new: TINY.extend(old, [9.0], 1.0, SOURCE),
+    "extended, then finished": lambda old, new: TINY.finish(old, []),
+    "finished twice": lambda old, new: [TINY.finish(new, []), TINY.finish(new, [])],
+    "finished, then extended": lambda old, new: [
+        TINY.finish(new, []),
+        TINY.extend(new, [9.0], 0.0, SOURCE),
+    ],
+    "after its accepts": lambda old, new: TINY.extend(
+        TINY.extend(new, [-9.0, -9.0], 0.0, SOURCE)[0], [9.0], 0.0, SOURCE
+    ),
+    "in another plan": lambda old, new: replace(TINY, count=3).extend(new, [9.0], 0.0, SOURCE),
+    "in a longer plan": lambda old, new: replace(TINY, steps=9).extend(new, [9.0], 0.0, SOURCE),
+    "finished by another plan": lambda old, new: replace(TINY, b_query=3e-9).finish(new, []),
+    "copied": lambda old, new: copy.copy(new),
+    "copied deep": lambda old, new: copy.deepcopy(new),
+    "pickled": lambda old, new: pickle.loads(pickle.dumps(new)),
+    "in a list that is copied": lambda old, new: copy.deepcopy([new]),
+    "replaced": lambda old, new: replace(new, accepts=0),
+    "beyond the steps": lambda old, new: TINY.extend(new, [9.0] * 5, 0.0, SOURCE),
+}
+
+
+@pytest.mark.parametrize("how", TWICE)
+def test_a_state_is_used_once(how):
+    with pytest.raises((ValueError, TypeError)):
+        TWICE[how](*again(TINY, SOURCE))
+
+
+def test_two_passes_over_one_threshold_cost_more_than_their_plan():
+    "Accepts of both passes, by quadrature: those of a run of one threshold and twice the accepts."
+    for noise in PURE:
+        plan = SparseVector.calibrate(1.0, 1.0, 1, noise=noise)
+        assert worst_loss(plan, 8) <= 1 + 1e-10
+        assert worst_loss(replace(plan, count=2), 8, accepts=2) > 1.5
+
+
+@pytest.mark.parametrize("noise, resample", list(itertools.product(NOISES, (False, True))))
+@pytest.mark.parametrize("batches", [(10, 1), (4, 4, 4), (1,) * 11, (11,), (0, 3, 8)], ids=str)
+def test_a_stream_is_held_to_its_steps_before_anything_is_drawn(noise, resample, batches):
+    plan = SparseVector(1.0, 3, 1.0, 2.0, resample, noise, steps=10)
+    source = Spy()
+    state = plan.begin(source)
+    for size in batches[:-1]:
+        state, accepted = plan.extend(state, np.full(size, 9.0), 0.0, source)
+        assert accepted.size == 0
+    drawn = len(source.scales)
+    with pytest.raises(ValueError, match="at most 10 comparisons, not"):
+        plan.extend(state, np.full(batches[-1], 9.0), 0.0, source)
+    assert len(source.scales) == drawn
+    rest = 10 - sum(batches[:-1])  # what was refused has used nothing
+    assert plan.finish(plan.extend(state, [9.0] * rest, 0.0, source)[0], []).accepted.size == 0
+    with pytest.raises(ValueError, match="at most 10"):
+        plan.run(np.full(11, 9.0), 0.0, source)
+
+
+def test_a_state_that_was_begun_before_a_fork_goes_on_in_one_process():
+    plan, source = SparseVector(1e-9, 2, 1e-9, 2e-9), SOURCE
+    state = plan.begin(source)
+    child = os.fork()
+    if child == 0:
+        try:
+            plan.extend(state, [9.0], 0.0, source)
+        except ValueError as error:
+            os._exit(0 if "another process" in str(error) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert plan.extend(state, [-9.0], 0.0, source)[1].tolist() == [0]
+
+
+def test_of_many_threads_one_extends():
+    plan = SparseVector(1e-9, 2, 1e-9, 2e-9)
+    state = plan.begin(SOURCE)
+
+    def extends(_):
+        try:
+            return bool(plan.extend(state, [9.0] * 50, 0.0, Spy()))
+        except ValueError:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(extends, range(64))) == 1
+
+
+def test_a_state_shows_no_noise():
+    state = SparseVector(1e-9, 2, 1e-9, 2e-9).begin(SOURCE)
+    assert str(state._noise[0]) not in repr(state) + str(state)
+
+
+NO_RUN = [
+    [0, 1, 2],
+    [1, 1],
+    [1, 0],
+    [-1],
+    [0.5],
+    [0.0, 1.0],
+    [[0, 1]],
+    3,
+    [True, False],
+    ["0"],
+    [None],
+]
+
+
+@pytest.mark.parametrize("accepted", NO_RUN, ids=str)
+def test_what_no_run_accepts_is_no_proof(accepted):
+    for plan in (SparseVector(1.0, 2, 4.0, 8.0), NoisySmallest(1.0, 2, 4.0)):
+        with pytest.raises(ValueError, match="accepts at most 2 indices"):
+            Run(plan, accepted)
+
+
+@pytest.mark.parametrize("accepted", [[], [1], [1, 2], [0, 4]], ids=str)
+def test_a_stream_ends_with_its_own_accepts(accepted):
+    state, found = TINY.extend(TINY.begin(SOURCE), [-9.0, 9.0, 9.0, -9.0], 0.0, SOURCE)
+    with pytest.raises(ValueError):
+        TINY.finish(state, accepted if accepted != [1, 2] else [1])
+    done = TINY.finish(state, found)  # a refusal has used nothing
+    assert done.complete and done.used == TINY.cost()
+
+
+@pytest.mark.parametrize("accepts", [-1, 1.5, 1.0, True, None, "1", np.nan])
+def test_a_price_is_of_a_whole_number_of_accepts(accepts):
+    with pytest.raises(ValueError):
+        SparseVector(1.0, 2, 4.0, 8.0).used(accepts)

@@ -149,13 +149,14 @@ class Distance(_Own):
         n = shape[0] if self.neighbours == "replace" else getattr(self, "n", None) or SHOWN
         data = [(x, y) for x in (*zeros, *varied((n, *shape[1:])))]
         within = self.computed_sensitivity - self.sensitivity
-        answers = ask_twice(self._from, data, "the distance", within)
+        answers = ask_twice(self._asked, data, "the distance", within)
         self._check(shape, y)
         for answer in answers[: len(zeros)]:
             if isinstance(answer, Exception):
                 raise answer
 
-    def _from(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _asked(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        "What a rehearsal asks for twice."
         return self._compare(self._observe(x), y)
 
     def _stand_ins(self, shape: tuple) -> list[np.ndarray]:

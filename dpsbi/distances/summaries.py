@@ -78,6 +78,11 @@ class SummaryDistance(OfStatistics):
         fit = s is not None and s.shape == (width,) and np.isfinite(s).all()
         return width, s if fit else None
 
+    def _asked(self, x, y):
+        "With the statistics: a counter, say, that x and y share is not in their difference."
+        width, s = self._observe(x)
+        return np.concatenate([self._compare((width, s), y), [] if s is None else s])
+
     def _compare(self, state, y):
         width, s = state
         values = np.asarray(self.query(y), float)

@@ -199,7 +199,7 @@ class Independent(SeparateNoise):
 
     def _prepare(self, query: Query) -> Callable:
         own = _each_its_query(query, self.sizes)
-        if parts_asked(query) and any(part.dim is None for part in own):
+        if own == parts_asked(query) and any(part.dim is None for part in own):
             raise ValueError(
                 "each of several queries side by side must say how many values it has: state its "
                 f"dim, for the mechanisms have places for {self.sizes}"

@@ -11,8 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from .pool import finite
 from ..distances.distance import Distance
+from .pool import finite
 from ..privacy import SHOWN, as_records, ask_twice, hushed, varied
 
 # %% ../../nbs/owner/23_rehearsal.ipynb #25102b85

@@ -49,10 +49,10 @@ class Run(Proof):
 
     def __post_init__(self):
         accepted = np.asarray(self.accepted)
-        if accepted.size == 0:
-            accepted = accepted.astype(int)
-        rising = accepted.ndim == 1 and (np.diff(accepted, prepend=-1) > 0).all()
-        if accepted.dtype.kind not in "iu" or not rising or len(accepted) > self.plan.count:
+        accepted = accepted if accepted.size else accepted.astype(int)
+        whole = accepted.ndim == 1 and accepted.dtype.kind in "iu"
+        rising = whole and (np.diff(accepted.astype(int), prepend=-1) > 0).all()
+        if not rising or len(accepted) > self.plan.count:
             raise ValueError(
                 f"a run of this plan accepts at most {self.plan.count} indices, increasing "
                 f"whole numbers from 0, not {self.accepted!r}"
