@@ -501,7 +501,12 @@ MUTANTS = [
         'locked(f"{self.path}.{id(self)}.lock", left)',
         "no lock on the file",
     ),
-    Mutant("book", ", self._guard(left):", ":", "who removes the file of the lock gets in"),
+    Mutant(
+        "book",
+        "        return locked(self.path, left, make=False)",
+        "        return nullcontext()",
+        "who removes the file of the lock gets in",
+    ),
     Mutant(
         "book",
         "self.rule, self.entries, self.id, self._opened = rule, entries, identity, True",
