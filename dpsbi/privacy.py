@@ -348,7 +348,6 @@ def _alike(one, other, within: float) -> bool:
         return np.array_equal(one, other)
     return np.allclose(one, other, rtol=0, atol=within, equal_nan=True)
 
-
 # %% ../nbs/00_privacy.ipynb #ask-twice
 def ask_twice(
     ask: Callable, data: Sequence[tuple], what: str, within: float = 0.0, again: bool = True
