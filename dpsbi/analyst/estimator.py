@@ -232,25 +232,28 @@ class Estimator(SavedDensity):
         )
 
 # %% ../../nbs/analyst/43_estimator.ipynb #8ff06790-2
-def usable(sims: Simulations) -> Simulations:
+def usable(sims: Simulations, last: bool = True) -> Simulations:
     """The simulations, if at least 50 of them are finite.
+
+    Parameters
+    ----------
+    sims : all of them
+    last : whether there are no more to come; then it warns where more than one in a hundred failed
 
     Raises
     ------
     ValueError : where fewer are
-
-    Warns where more than one in a hundred are not.
     """
-    failed = np.isnan(sims.s).any(axis=1).sum()
-    if failed > len(sims) - 50:
+    failed, made = int(sims.failed.sum()), int((~sims.outside).sum())
+    if made - failed < 50:
         raise ValueError(
-            f"{failed:,} of {len(sims):,} simulations were not finite, "
-            "which leaves too few to learn from; mend the simulator or the prior"
+            f"{failed:,} of {made:,} simulations were not finite, "
+            "which leaves too few to learn from; ask for more, or mend the simulator or the prior"
         )
-    if failed > 0.01 * len(sims):
+    if last and failed > 0.01 * made:
         warn(
-            f"{failed:,} of {len(sims):,} simulations were not finite; "
-            "they are left out, as if they could not have been released"
+            f"{failed:,} of {made:,} simulations were not finite; they count as data that could "
+            "not have been released: where more of them fail, a parameter has less weight"
         )
     return sims
 

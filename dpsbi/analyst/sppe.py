@@ -106,7 +106,7 @@ def _next_proposal(release, run: NeuralRounds, how: Learning, rng) -> Proposal:
     """
     if run.stays:
         return run.proposals[-1]
-    sims = usable(run.simulations())
+    sims = usable(run.simulations(), last=False)
     given = release.mechanism, release.s_dp, sims, run.prior
     fitted = train(*given, 0, rng=rng, how=how, steps=how.training.steps, progress=False)
     if fitted.everywhere:
@@ -167,7 +167,8 @@ def _finish(release, run, rng, draws, how: Learning, progress, budgets) -> Neura
         rounds=len(run.z),
         simulations=len(sims),
         noise_draws=how.draws,
-        failed=int(np.isnan(sims.s).any(axis=1).sum()),
+        failed=int(sims.failed.sum()),
+        outside=int(sims.outside.sum()),
         members=len(fits),
         flow=asdict(how.training.shape),
         inflate_by_round=[p.inflate for p in run.proposals],  # infinite: the prior
