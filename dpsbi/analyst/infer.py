@@ -31,6 +31,7 @@ from ..kept import ASIDE
 from ..mechanisms import Release
 from ..model import Model, check_release
 from ..posterior import Posterior
+from ..prior import check_continuous
 from ..privacy import whole_number
 from ..running import Call, NeuralRunning, check_generator, warn
 
@@ -79,6 +80,8 @@ def infer(
     whole = hasattr(model, "step") or hasattr(model, "contributions")
     release = release if whole else check_release(release)
     check_generator(rng)
+    if isinstance(model, Model):
+        check_continuous(model.prior)
     engine = _engine(release, model)
     fewest = {followed: FILTERS * FEWEST, _apart: FEWEST_APART}.get(engine, 1000)
     limit = whole_number("max_simulations", max_simulations, fewest, most=None)
@@ -214,6 +217,7 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     chosen = posterior.info["attempt"]
     about = dict(
         failed=failed,
+        outside=sum(line.get("outside", 0) for line in task.history),
         method="infer",
         engine=task.history[chosen]["engine"],
         exact=not reason,

@@ -132,7 +132,7 @@ def _cost(net, x, worked) -> tuple[float, np.ndarray]:
 
 def _net(x, worked, out) -> np.ndarray:
     "One network, from a constant chance on, as it was best on the simulations held out."
-    (n, d), h, rng = x.shape, HIDDEN, np.random.default_rng(0)
+    d, h, rng = x.shape[1], HIDDEN, np.random.default_rng(0)
     scales = np.repeat([2 / d**0.5, 1, h**-0.5, 1, 0], [d * h, h, h * h, h, h + 1])
     net = scales * rng.standard_normal(len(scales))
     net[-1] = special.logit((worked[~out].sum() + 0.5) / ((~out).sum() + 1))
@@ -148,7 +148,6 @@ def _net(x, worked, out) -> np.ndarray:
     given = dict(args=(x[~out], worked[~out]), jac=True, method="L-BFGS-B", callback=look)
     optimize.minimize(_cost, net, **given, options=dict(maxiter=STEPS))
     return min(held, key=lambda each: each[0])[1]
-
 
 # %% ../../nbs/analyst/41_pairs.ipynb #d6c4a87b
 def _higher(size: Callable, power: float, wanted: float, least: float) -> float:

@@ -308,7 +308,9 @@ def _density(prior, likelihood, log_evidence):
         points = np.asarray(points, float)
         result, within = np.full(len(points), -np.inf), prior.log_prob(points) > -np.inf
         y = prior.to_unconstrained(points[within])
-        result[within] = log_joint(likelihood, y) - prior.log_abs_det(y) - log_evidence
+        found = log_joint(likelihood, y)
+        there = found - prior.log_abs_det(y) - log_evidence
+        result[within] = np.where(found > -np.inf, there, -np.inf)
         return result
 
     return density

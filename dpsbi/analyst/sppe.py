@@ -23,6 +23,7 @@ from .training import ENOUGH, Learning, Training, exact_weights, train, train_en
 from ..mechanisms import Release, coded
 from ..model import Model, check_release, simulate
 from ..posterior import Posterior
+from ..prior import check_continuous
 from ..running import Call, NeuralRunning, about_run, warn
 from ..told_apart import about_model
 from ..weights import kish, normalise
@@ -78,6 +79,7 @@ def sppe(
     release = coded(check_release(release))
     _check_within(release, budgets)
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
+    check_continuous(model.prior)
     share = 0.0 if training.correction == "atomic" else training.defensive
     how = Learning(training, noise_draws, call.device)
     run = NeuralRounds(model.prior, simulations, share, device=call.device)
