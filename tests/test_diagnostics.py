@@ -136,9 +136,7 @@ def test_calibration_draws_truths_again_that_have_no_release():
     found = sbc(exact, model, QUERY, NOISE, **how)
     assert found.truths.max() <= 25 and found.truths.min() < 24
     most = 0.0
-    with pytest.raises(
-        ValueError, match="failed .NaN., so that nothing can be released"
-    ):
+    with pytest.raises(ValueError, match="failed .NaN., so that nothing can be released"):
         sbc(exact, model, QUERY, NOISE, **how | dict(replications=1))
 
 
