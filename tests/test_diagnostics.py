@@ -20,6 +20,7 @@ from dpsbi.checks.coverage import coverage
 from dpsbi.checks.samples import ks, mmd2
 from dpsbi.checks.scorecard import score
 from dpsbi.checks.scores import log_median_distance, negative_log_density
+from dpsbi.model import Model
 from dpsbi.simulators import counts, sir
 
 MODEL, QUERY, NOISE = counts.gamma_poisson(alpha=25, beta=1), counts.counting_query(), Laplace(5.0)
@@ -120,6 +121,23 @@ def test_calibration_passes_the_exact_posterior_and_fails_a_narrow_one(method):
         **how,
     )
     assert not narrow.uniform(1e-6) and not coverage(narrow, alarm=1e-6).right()
+
+
+def test_calibration_draws_truths_again_that_have_no_release():
+    "Of those that fail above 25 no truth is left; one that always fails is refused."
+
+    def failing(theta, rng):
+        s = rng.poisson(theta).astype(float)
+        s[theta[:, 0] > most] = np.nan
+        return s
+
+    how = dict(replications=30, draws=20, rng=np.random.default_rng(8), progress=False)
+    most, model = 25.0, Model(MODEL.prior, failing)
+    found = sbc(exact, model, QUERY, NOISE, **how)
+    assert found.truths.max() <= 25 and found.truths.min() < 24
+    most = 0.0
+    with pytest.raises(ValueError, match="failed .NaN., so that nothing can be released"):
+        sbc(exact, model, QUERY, NOISE, **how | dict(replications=1))
 
 
 def test_calibration_over_processes():

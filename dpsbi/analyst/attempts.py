@@ -23,6 +23,7 @@ from .proposals import NoWeight
 from .pseudo_marginal import FEWEST, pseudo_marginal
 from .refine import pool
 from .unreached import outside
+from ..datasets import where_possible
 from ..mechanisms import Release
 from ..model import called_twice, ignores_rng
 from ..posterior import MIXED, Posterior
@@ -67,7 +68,8 @@ class Task:
         said = posterior.info.get("reason")
         line |= dict(reason=said) if said else {}
         posterior.info["attempt"] = len(self.history)
-        self.history.append(line | dict(failed=posterior.info.get("failed", 0)) | more)
+        line |= {name: posterior.info.get(name, 0) for name in ("failed", "outside")}
+        self.history.append(line | more)
 
 # %% ../../nbs/analyst/49_attempts.ipynb #534d5101
 IGNORES_RNG = (
@@ -92,6 +94,9 @@ def probed(task: Task, found: Posterior, rng) -> str:
     if task.model.deterministic and not fails:
         return ""
     theta = _beside(task, found, rng) if fails else found.resample(PROBED, rng).theta
+    possible = where_possible(task.model, theta)
+    if not possible.all():  # beyond the prior there are no simulations
+        theta = np.where(possible[:, None], theta, found.resample(PROBED, rng).theta)
     values = called_twice(task.release, task.model, theta, rng)
     failed = np.isnan(values).any(axis=2)
     line |= dict(simulations=failed.size, failed=int(failed.sum()), beside=fails)

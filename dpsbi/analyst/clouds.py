@@ -17,6 +17,7 @@ from .normal_coordinates import NormalCoordinates
 from .starts import Start
 from ..behind import all_values
 from ..checkpoint import Periodic
+from ..datasets import lost_of
 from ..kept import widened
 from ..mechanisms import Release
 from ..model import Model, mechanism_log_prob, released_width
@@ -144,7 +145,10 @@ class Task(Allowed):
         last = int(found[0, 0]) + 1
         _, s, log_eta, more = np.split(found, [1, last, last + 1], axis=1)
         self.tally["made"] += len(x)
-        self.tally["failed"] += int(np.isneginf(log_eta).sum())
+        theta = self.coordinates.theta(x[:, : self.coordinates.dim])
+        failed, outside = lost_of(self.model, theta, np.isneginf(log_eta[:, 0]))
+        self.tally["failed"] += failed
+        self.tally["outside"] += outside
         self.bar.update(len(x))
         return s, log_eta[:, 0], np.concatenate([x, more], axis=1)
 

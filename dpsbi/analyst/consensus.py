@@ -15,7 +15,14 @@ import numpy as np
 from scipy import stats
 
 from .fresh_draws import Fresh, draw_enough
-from .proposals import check_rounds, draws_worth, evidence, no_weight, warn_of_failures
+from dpsbi.analyst.proposals import (
+    check_rounds,
+    draws_worth,
+    evidence,
+    no_weight,
+    warn_of_failures,
+    within_prior,
+)
 from .searches import DEFENSIVE, EXPLORE, LEAST, STARTS, Budget, explore, least_power
 from .thrift import go_on, together, values_seen
 from ..behind import handed_over
@@ -110,10 +117,15 @@ def _best(starts):
     return max(searches, key=lambda rounds: draws_worth(rounds.log_weights))
 
 
-def _said(source, failed) -> dict:
-    "The evidence, with its error, and how many simulations failed."
-    log_z, error = evidence(source.log_weights)
-    return dict(failed=failed, log_evidence=log_z, log_evidence_se=error)
+def _made(budget) -> dict:
+    "How many simulations were made and failed, and how many proposals fell beyond the prior."
+    made, failed, outside = budget.tally.values()
+    return dict(simulations=made - outside, failed=failed, outside=outside)
+
+
+def _said(source) -> dict:
+    "The evidence, with its error."
+    return dict(zip(("log_evidence", "log_evidence_se"), evidence(source.log_weights)))
 
 
 def _each(fresh) -> list:
@@ -151,31 +163,31 @@ def _thrifty(budget, fresh, starts, found, rng) -> Posterior:
     counts = [*fresh.counts, *(0 for _ in others)]
     run = together(budget, [*fresh.starts, *others], counts)
     powers, model = go_on(run, budget, rng), budget.model
-    values = handed_over(budget.release, model, values_seen(budget), run.log_weights)
-    made, failed = budget.tally["made"], budget.tally["failed"]
-    info = found.info | dict(simulations=made, thrifty=True) | _said(run, failed) | values["info"]
-    theta = model.prior.from_unconstrained(run.z)
-    given = theta, run.log_weights, model.prior.names, info | dict(power_by_round=powers)
+    z, log_w, values = within_prior(run, values_seen(budget))
+    values = handed_over(budget.release, model, values, log_w)
+    info = found.info | _made(budget) | dict(thrifty=True) | _said(run) | values["info"]
+    theta = model.prior.from_unconstrained(z)
+    given = theta, log_w, model.prior.names, info | dict(power_by_round=powers)
     every = Posterior(*given, values=values["values"])
     if every.ess < found.ess:
-        return replace(found, info=found.info | dict(simulations=made, failed=failed))
+        return replace(found, info=found.info | _made(budget))
     reason = doubts(every) or ALONE
     return replace(every, info=every.info | dict(exact=False, reason=reason, agreed=False))
 
 # %% ../../nbs/analyst/33_consensus.ipynb #0e49f131-0
 def _concluded(budget, fresh, starts, reason, explored, rng) -> Posterior:
     "The posterior of the fresh draws, or of the starts' own where there are none; with its info."
-    made, failed, model = budget.tally["made"], budget.tally["failed"], budget.model
+    model = budget.model
     drawn = bool(len(fresh.z) > 0 and (fresh.log_weights > -np.inf).any())
     source = fresh if drawn else _best(starts)
     if not (source.log_weights > -np.inf).any():
-        raise no_weight(budget.release, made)
-    info = dict(method="importance, several starts", simulations=made, explored=explored)
-    info |= _said(source, failed)
-    theta = model.prior.from_unconstrained(source.z)
-    kept = fresh.keeper.result() if drawn else None
-    values = handed_over(budget.release, model, kept, source.log_weights)
-    given = theta, source.log_weights, model.prior.names, info | values["info"]
+        raise no_weight(budget.release, budget.tally["made"])
+    info = dict(method="importance, several starts", explored=explored)
+    info |= _made(budget) | _said(source)
+    z, log_w, kept = within_prior(source, fresh.keeper.result() if drawn else None)
+    values = handed_over(budget.release, model, kept, log_w)
+    theta = model.prior.from_unconstrained(z)
+    given = theta, log_w, model.prior.names, info | values["info"]
     found = Posterior(*given, values=values["values"])
     agreed = drawn and not reason
     reason = reason or doubts(found)
@@ -253,7 +265,7 @@ def consensus(
     what |= dict(thrifty=True) if thrifty else {}
     what |= _other(search)
     about = about_run("consensus", rng, release, version=2, **what)
-    journal, tally = Journal(call.saved(about)), dict(made=0, failed=0)
+    journal, tally = Journal(call.saved(about)), dict(made=0, failed=0, outside=0)
     with call.bar(max_simulations, "importance", "simulations") as bar:
         seen = [] if thrifty else None
         budget = Budget(release, model, max_simulations, call, journal, bar, tally, patient, seen)

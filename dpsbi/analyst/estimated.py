@@ -22,6 +22,7 @@ from dpsbi.analyst.particle_filter import (
     guided,
 )
 from .proposals import Rounds
+from ..datasets import where_possible
 from ..running import Journal, warn
 
 # %% ../../nbs/analyst/38_estimated.ipynb #506a946f
@@ -76,6 +77,8 @@ class Run(_Costs):
         self.tally["evaluations"] += len(z)
         self.tally["simulations"] += len(z) * likelihood.particles
         theta = self.prior.from_unconstrained(z)
+        outside = int((~where_possible(likelihood.model, theta)).sum())
+        self.tally["outside"] += outside * likelihood.particles
         found = self.journal(lambda: estimate_all(likelihood, theta, rng, self.executor))
         self.tally["failed"] += int(found[:, 1].sum())
         return found

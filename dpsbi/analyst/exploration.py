@@ -20,6 +20,7 @@ from .own_inputs import features, found_directions
 from .proposals import Rounds, draws_worth, no_weight, temper
 from .sites import Profiles
 from ..behind import all_values, values_asked
+from ..datasets import lost_of
 from ..mechanisms import Release
 from ..mechanisms.parts import Parts, parts_of
 from ..model import Model, released_width
@@ -100,7 +101,9 @@ class GuidedRun(Tallied):
         log_eta = self.parts.each(np.where(failed[:, None], 0.0, known))
         log_eta = np.where(failed[:, None] | np.isnan(log_eta), -np.inf, log_eta)
         self.tally["made"] += len(z)
-        self.tally["failed"] += int(failed.sum())
+        broken, outside = lost_of(self.model, theta, failed)
+        self.tally["failed"] += broken
+        self.tally["outside"] += outside
         self.bar.update(len(z))
         return s, tape[:, : u.shape[1]] if u.shape[1] else tape, log_eta
 

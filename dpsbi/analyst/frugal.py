@@ -10,7 +10,14 @@ from typing import Unpack
 
 import numpy as np
 
-from .proposals import Rounds, check_rounds, draws_worth, evidence, no_weight
+from dpsbi.analyst.proposals import (
+    Rounds,
+    check_rounds,
+    draws_worth,
+    evidence,
+    no_weight,
+    within_prior,
+)
 from .thrift import on_its_way
 from ..behind import handed_over, simulate_kept
 from ..kept import Keeper
@@ -101,13 +108,15 @@ def _weighed(run, keeper, powers, release, model) -> Posterior:
     log_w, made = run.log_weights, len(run.z)
     if not (log_w > -np.inf).any():
         raise no_weight(release, made)
-    failed = int(np.isneginf(run.log_eta).sum())
+    inside = run.log_prior > -np.inf
+    made, failed = int(inside.sum()), int(np.isneginf(run.log_eta[inside]).sum())
     gave_up = len(powers) < ROUNDS
     if gave_up:
         warn(f"the search got nowhere: the weights are worth {draws_worth(log_w):.0f} draws")
     info = dict(method="adaptive importance", simulations=made, failed=failed, gave_up=gave_up)
-    info |= dict(power_by_round=powers)
+    info |= dict(power_by_round=powers, outside=len(log_w) - made)
     info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(log_w)))
-    values = handed_over(release, model, keeper.result(), log_w)
+    z, log_w, values = within_prior(run, keeper.result())
+    values = handed_over(release, model, values, log_w)
     about = model.prior.names, info | values["info"]
-    return Posterior(model.prior.from_unconstrained(run.z), log_w, *about, values=values["values"])
+    return Posterior(model.prior.from_unconstrained(z), log_w, *about, values=values["values"])

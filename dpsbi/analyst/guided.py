@@ -15,7 +15,7 @@ import numpy as np
 from .exploration import DEFENSIVE, Explored, GuidedRun, explored, first_size
 from .independence import TRIED, doubted, one_of_each
 from .particle_filter import check_run
-from .proposals import Rounds, draws_worth, evidence, no_weight
+from .proposals import Rounds, draws_worth, evidence, no_weight, within_prior
 from ..behind import handed_over
 from ..mechanisms import Release
 from ..model import Model, released_width
@@ -151,7 +151,7 @@ def guided_values(
     release = _checked(release, model, draws)
     settings = about_model(model) | dict(draws=draws, limit=limit)
     about = about_run("guided_values", rng, release, **settings)
-    journal, tally = Journal(call.saved(about)), dict(made=probe_size(), failed=0)
+    journal, tally = Journal(call.saved(about)), dict(made=probe_size(), failed=0, outside=0)
     probe, pilot, draw, test = rng.spawn(4)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
     with call.bar(limit, "guided values", "simulations") as bar:
@@ -175,19 +175,20 @@ def _doubt(run, rounds, particles, rng) -> str:
 # %% ../../nbs/analyst/38_guided.ipynb #1521a864-p2
 def _concluded(run, rounds, values, info, draws) -> Posterior:
     "The posterior, and the warnings that it deserves."
-    made, failed, worth = *run.tally.values(), draws_worth(rounds.log_weights)
+    worth, (made, failed, outside) = draws_worth(rounds.log_weights), run.tally.values()
+    made -= outside
     if worth < draws:
         warn(f"the result is worth {worth:.0f} draws, not {draws:,}, after {made:,} simulations")
     if failed > 0.01 * made:
         warn(f"{failed:,} of {made:,} simulations were not finite; they have weight zero")
     if info["doubt"]:
         warn(info["doubt"])
-    info |= dict(method="guided values", simulations=made, failed=failed)
+    info |= dict(method="guided values", simulations=made, failed=failed, outside=outside)
     info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(rounds.log_weights)))
-    handed = handed_over(run.release, run.model, values, rounds.log_weights)
+    z, log_w, values = within_prior(rounds, values)
+    handed = handed_over(run.release, run.model, values, log_w)
     prior, kept, info = run.model.prior, handed["values"], info | handed["info"]
-    theta = prior.from_unconstrained(rounds.z)
-    return Posterior(theta, rounds.log_weights, prior.names, info, values=kept)
+    return Posterior(prior.from_unconstrained(z), log_w, prior.names, info, values=kept)
 
 # %% ../../nbs/analyst/38_guided.ipynb #b363eb2c
 def _check(model) -> None:

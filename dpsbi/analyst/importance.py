@@ -22,6 +22,7 @@ from dpsbi.analyst.proposals import (
     evidence,
     no_weight,
     warn_of_failures,
+    within_prior,
 )
 from ..behind import handed_over, simulate_kept
 from ..checkpoint import Periodic
@@ -182,9 +183,11 @@ def importance(
     rounds : int
         How often the proposal adapts; 1 is plain importance sampling.
     simulations : int
-        In each round. All draws (n, d) are kept, one for each simulation. Where the model declares
-        its values independent, and their noise is, a draw takes one simulation for each value, as
-        far as 50 draws a round allow; 400 of all simulations test the declaration.
+        In each round. All draws (n, d) are kept, one for each simulation; beyond the support of a
+        prior of one's own nothing is simulated, and info["outside"] counts the proposals. Where
+        the model declares its values independent, and their noise is, a draw takes one simulation
+        for each value, as far as 50 draws a round allow; 400 of all simulations test the
+        declaration.
     proposal : optional
         The first round's: an object with sample(n, rng) -> (n, d) and log_prob(theta) -> (n,).
         Default: the prior.
@@ -274,13 +277,14 @@ def _doubt(search, rng) -> str:
 def _told(search, doubt) -> dict:
     "What is to be said of a run."
     run, history, size = search.run, search.history, search.size
-    rounds, n = len(run.history), len(run.z)
+    rounds, n, outside = len(run.history), len(run.z), int(np.isneginf(run.log_prior).sum())
     log_evidence, error = evidence(run.log_weights)
     info = dict(
         method="adaptive importance" if rounds > 1 else "importance",
-        simulations=n * size.particles + size.tested,
+        simulations=(n - outside) * size.particles + size.tested,
         rounds=rounds,
         failed=int(sum(history["failed"])),
+        outside=outside,
         ess_by_round=history["ess"],
         power_by_round=history["power"],
         components=history["components"],
@@ -299,11 +303,12 @@ def _posterior(search, target_ess, doubt):
     if not (log_w > -np.inf).any():
         raise no_weight(release, made)
     info = _told(search, doubt)
-    warn_of_failures(info["failed"], made)
+    warn_of_failures(info["failed"], made - info["outside"] * search.size.particles)
     _warn_if_few(run, search.history, target_ess)
     if doubt:
         warn(doubt)
-    values = handed_over(release, model, search.keeper.result(len(run.z)), log_w)
+    z, log_w, values = within_prior(run, search.keeper.result(len(run.z)))
+    values = handed_over(release, model, values, log_w)
     about = model.prior.names, info | values["info"]
-    theta = model.prior.from_unconstrained(run.z)
+    theta = model.prior.from_unconstrained(z)
     return Posterior(theta, log_w, *about, values=values["values"])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .estimated import DEFENSIVE, LEAST, SIGMA, Run, tune
-from .proposals import Rounds, draws_worth, evidence
+from .proposals import Rounds, draws_worth, evidence, within_prior
 from ..posterior import Posterior
 from ..running import warn
 
@@ -97,4 +97,5 @@ def weighted(run: Run, rounds: Rounds, draws: int, info: dict[str, Any]) -> Post
             "fewer draws"
         )
     info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(log_w)))
-    return Posterior(run.prior.from_unconstrained(rounds.z), log_w, run.prior.names, info)
+    z, log_w, _ = within_prior(rounds)
+    return Posterior(run.prior.from_unconstrained(z), log_w, run.prior.names, info)

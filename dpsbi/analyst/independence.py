@@ -13,6 +13,7 @@ import numpy as np
 from scipy import stats
 
 from ..behind import all_values
+from ..datasets import where_possible
 from ..mechanisms import Release
 from ..mechanisms.parts import Parts, parts_of
 from ..model import Model, query_values, released_width
@@ -85,7 +86,8 @@ def _block(release, model, parts, particles, call, theta, run, pick) -> tuple:
     found = in_batches(release, model, copies, _all_values, run, call)
     s = np.concatenate([part for _, part in found]).reshape(len(theta), particles, -1)
     log_f = log_product_of_means(parts, s[..., : release.s_dp.size])
-    return values_apart(parts, s, pick), log_f, int(np.isnan(s).any(axis=2).sum())
+    failed = np.isnan(s[where_possible(model, theta)]).any(axis=2).sum()
+    return values_apart(parts, s, pick), log_f, int(failed)
 
 
 def _all_values(model, release, theta, rng):

@@ -31,6 +31,7 @@ from ..kept import ASIDE
 from ..mechanisms import Release
 from ..model import Model, check_release
 from ..posterior import Posterior
+from ..prior import check_continuous
 from ..privacy import whole_number
 from ..running import Call, NeuralRunning, check_generator, warn
 
@@ -80,6 +81,8 @@ def infer(
     release = release if whole else check_release(release)
     check_generator(rng)
     _check_some_way(release, neural)
+    if isinstance(model, Model):
+        check_continuous(model.prior)
     engine = _engine(release, model)
     fewest = {followed: FILTERS * FEWEST, _apart: FEWEST_APART}.get(engine, 1000)
     limit = whole_number("max_simulations", max_simulations, fewest, most=None)
@@ -224,6 +227,7 @@ def _result(posterior: Posterior, reason: str, task: Task) -> Posterior:
     chosen = posterior.info["attempt"]
     about = dict(
         failed=failed,
+        outside=sum(line.get("outside", 0) for line in task.history),
         method="infer",
         engine=task.history[chosen]["engine"],
         exact=not reason,

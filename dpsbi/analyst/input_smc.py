@@ -137,7 +137,7 @@ def input_smc(
     journal = SlowJournal(call.saved(about))
     probe, begin, rise, run, audit = rng.spawn(5)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
-    tally = dict(made=probe_size(), failed=0)
+    tally = dict(made=probe_size(), failed=0, outside=0)
     if start is not None and look is None and max_simulations >= 2 * FEWEST:
         look = _look(release, model, draws, max_simulations, rng.spawn(1)[0], call)
         tally["made"] += look.info["simulations"] if look is not None else max_simulations // LOOK
@@ -223,7 +223,7 @@ def _between(theta: np.ndarray) -> np.ndarray:
 
 def _warned(reason: str, worth: float, draws: int, task: Task) -> None:
     "The warnings that a result deserves."
-    made, failed = task.tally["made"], task.tally["failed"]
+    made, failed = task.tally["made"] - task.tally["outside"], task.tally["failed"]
     if reason:
         warn(f"the result is not exact: {reason}, after {made:,} simulations")
     elif worth < draws:
@@ -259,9 +259,9 @@ def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws, look) -
         theta, log_weights, values = _as_far(task, stage)
         found = dict(unfinished=True)
     values = handed_over(task.release, task.model, values, log_weights)
-    info = dict(method="input SMC", simulations=tally["made"])
+    info = dict(method="input SMC", simulations=tally["made"] - tally["outside"])
     info |= found | _story(stage) | dict(accepted=accepted, worth=worth.tolist())
-    info["failed"] = tally["failed"]
+    info |= dict(failed=tally["failed"], outside=tally["outside"])
     info |= dict(inputs=stage.moved.last.x.shape[2] - task.coordinates.dim, by_row=task.by_row)
     about = prior.names, info | values["info"]
     posterior = Posterior(theta, log_weights, *about, values=values["values"])

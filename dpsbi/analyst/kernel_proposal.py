@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .proposals import log_prior, log_weight
-from ..prior import Prior
+from ..prior import Prior, check_continuous
 from ..weights import log_sum
 
 # %% ../../nbs/analyst/35_kernel_proposal.ipynb #9b71ffed
@@ -101,6 +101,7 @@ def kernel_proposal(
 
     spread is the noise's covariance, in covariances of the population; floor (free, free) is added.
     """
+    check_continuous(prior)
     weights = np.exp(log_weights - log_sum(log_weights))
     z, weights = z[weights > 0], weights[weights > 0]
     weights = weights / weights.sum()

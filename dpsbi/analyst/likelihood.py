@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .flows import ConditionalFlow, fit
-from .pairs import Simulations
+from .pairs import Chance, Simulations
 from dpsbi.analyst.tilt import (  # noqa: F401
     BOUND,
     Kernel,
@@ -90,6 +90,7 @@ class Likelihood:
     members : first layers and flows, averaged; None for either that is left out
     at : array (m, r), the points at which the density is averaged, see `cell`
     log_cell : log of the size of the release's cell: from a density to a probability
+    chance : that a simulation does not fail, by parameters in the region's units; None: one
     """
 
     prior: Prior
@@ -100,6 +101,7 @@ class Likelihood:
     members: tuple[Member, ...]
     at: np.ndarray
     log_cell: float = 0.0
+    chance: Chance | None = None
 
     def log_z(self, z: np.ndarray) -> np.ndarray:
         "Log likelihood (n,) at unconstrained z (n, free)."
@@ -110,6 +112,8 @@ class Likelihood:
             parts = parts.reshape(-1, len(u))
             mean = log_sum(parts, axis=0) - math.log(len(parts)) + self.log_cell
             result[inside] = mean + polynomial(u, self.degree) @ self.log_mean
+            if self.chance is not None:  # members know simulations that worked alone
+                result[inside] += self.chance.log_prob(u)
         return result
 
     def _untilted(self, member, u):
@@ -239,7 +243,8 @@ def fit_likelihood(
     Parameters
     ----------
     release, prior : of what, and of which parameters
-    z, s : arrays (N, free) and (N, w), the simulations; none of them failed
+    z, s : arrays (N, free) and (N, w), the simulations; NaN where one failed, and how often
+        they do is learnt too
     region : where to learn
     rng : the same gives the same likelihood, bit for bit on one machine
     how : kernel and first layer
@@ -250,6 +255,10 @@ def fit_likelihood(
     """
     inside, training = region.inside(z), learning.training
     u, s = region.units(z[inside]), s[inside]
+    worked, chance = ~np.isnan(s).any(axis=1), None
+    if not worked.all():
+        chance = Chance.learn(u, worked, members)
+        u, s = u[worked], s[worked]
     line = Line.of(release, s, rng)
     middle, width = line.cells(release.s_dp)
     data = Drawn(line, s, u, learning.draws, training.noise)
@@ -267,7 +276,7 @@ def fit_likelihood(
         found.append(_member(data, kernel, out, how, child, options))
     at, log_cell = cell(line, release.s_dp, s, rng), np.log(width[width > 0]).sum()
     fitted = prior, region, kernel, log_mean, degree, tuple(found)
-    return Likelihood(*fitted, at, float(log_cell))
+    return Likelihood(*fitted, at, float(log_cell), chance)
 
 # %% ../../nbs/analyst/45_likelihood.ipynb #be6cd2b2
 WORTH = 200.0  # least effective number of simulations behind the ratios
@@ -283,13 +292,14 @@ def weighed(likelihood: Likelihood, sims: Simulations) -> Likelihood:
     likelihood : fitted
     sims : all simulations, with exact weights
     """
-    inside = (sims.log_u > -np.inf) & likelihood.region.inside(sims.z)
+    log_u = sims.log_prior - sims.log_proposal  # of those that failed, too: their ratio is zero
+    inside = (log_u > -np.inf) & likelihood.region.inside(sims.z)
     fitted = likelihood.log_z(sims.z[inside])
     log_r = sims.log_eta[inside] - fitted
     basis = polynomial(likelihood.region.units(sims.z[inside]), 2)
     if np.isnan(log_r).any() or not (log_r > -np.inf).any():
         return likelihood
-    log_f = sims.log_u[inside] + fitted
+    log_f = log_u[inside] + fitted
     worth, a = max((kish(a * log_f + log_r), a) for a in (0.5, 1.0))
     if worth < max(WORTH, EACH * basis.shape[1]):
         return likelihood

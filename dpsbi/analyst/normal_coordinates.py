@@ -14,7 +14,7 @@ from scipy import special, stats
 
 from .proposals import log_prior
 from ..inverses import two_sided
-from ..prior import Prior
+from ..prior import Prior, check_continuous
 from ..transforms import inside
 
 # %% ../../nbs/analyst/36_normal_coordinates.ipynb #2ad9d27e
@@ -130,7 +130,8 @@ class NormalCoordinates:
     def __init__(self, prior: Any):
         marginals = getattr(prior, "marginals", None)
         if marginals is None:
-            self._parts = [_Own(_continuous(prior))]
+            check_continuous(prior)
+            self._parts = [_Own(prior)]
         else:
             self._parts = [_part(name, frozen) for name, frozen in marginals.items()]
         self.dim = sum(part.size for part in self._parts)
@@ -159,16 +160,3 @@ class NormalCoordinates:
         with np.errstate(all="ignore"):
             rho = sum(part.log_ratio(piece) for part, piece in self._pieces(v))
         return np.where(np.isnan(rho), -np.inf, rho)
-
-# %% ../../nbs/analyst/36_normal_coordinates.ipynb #7d173eb8-p2
-def _continuous(prior):
-    "The prior; ValueError where it draws whole numbers only in some column."
-    theta = prior.sample(64, np.random.default_rng(0))
-    discrete = np.flatnonzero((theta == np.rint(theta)).all(axis=0))
-    if discrete.size:
-        raise ValueError(
-            f"the prior of {prior.names[discrete[0]]} draws whole numbers only, and a discrete "
-            "parameter has no normal coordinate: sum over its values, one run for each, weighed "
-            "by log_evidence"
-        )
-    return prior

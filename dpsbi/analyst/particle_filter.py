@@ -20,6 +20,7 @@ from .independence import log_product_of_means, one_of_each, values_apart
 from .outlook import readings_of
 from .particle_clouds import Genealogy, follow, log_mean
 from ..behind import all_values, values_asked
+from ..datasets import where_possible
 from ..mechanisms import Release
 from ..mechanisms.parts import Parts, parts_of
 from ..model import Model, mechanism_log_prob, released_width
@@ -88,6 +89,7 @@ class _Simulated(_Settings):
         values = all_values(self.model, self.release, copies, rng)[:, : values_asked(self.release)]
         s = values[:, :width]
         failed = np.isnan(s).any(axis=1).reshape(-1, self.particles).sum(axis=1)
+        failed = failed * where_possible(self.model, theta)  # beyond the prior nothing is made
         clouds = values.reshape(len(theta), self.particles, -1)
         if getattr(self.model, "independent", False):
             log_eta, log_f = None, log_product_of_means(self.parts, clouds[..., :width])

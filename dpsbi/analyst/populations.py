@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .levels import MechanismKernel
+from ..datasets import lost_of
 from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model
@@ -78,7 +79,7 @@ class Begun:
     ):
         self.release, self.model, self.kernel, self.rng = release, model, kernel, rng
         self.executor, self.saved, self.bar = executor, saved, bar
-        self.simulations = self.failed = 0
+        self.simulations = self.failed = self.outside = 0
         self.z: list[np.ndarray] = []
         self.outcomes: list[np.ndarray] = []
         self.keeper: Keeper | None = None
@@ -124,7 +125,9 @@ class Run(Simulating):
             values = {} if self.keeper is None else self.keeper.arrays()
             self.saved.save(**_kept(self.z, self.outcomes), **values)
         self.simulations += len(z)
-        self.failed += int((~self.kernel.possible(outcomes)).sum())
+        theta = self.model.prior.from_unconstrained(z)
+        failed, outside = lost_of(self.model, theta, ~self.kernel.possible(outcomes))
+        self.failed, self.outside = self.failed + failed, self.outside + outside
         self.bar.set_postfix_str(about, refresh=False)
         self.bar.update(len(z))
         return z, outcomes, proposal.log_ratio(z)

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['temper', 'round_shares', 'Several', 'Weighted', 'Rounds', 'NoWeight', 'check_rounds', 'memory_needed', 'memory_there',
-           'check_memory', 'no_weight', 'warn_of_failures']
+           'check_memory', 'no_weight', 'within_prior', 'warn_of_failures']
 
 # %% ../../nbs/analyst/31_proposals.ipynb #9925ca33
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from dpsbi.analyst.many_proposals import (  # noqa: F401
     log_weight,
 )
 from .mixtures import fit_proposal
+from ..kept import Thinned
 from ..mechanisms import Release
-from ..prior import Prior
+from ..prior import Prior, check_continuous
 from ..privacy import whole_number
 from ..received import check_release
 from ..running import warn
@@ -160,7 +162,8 @@ class Weighted(Several):
         return np.concatenate([log_mixture(part[:, : len(counts)], counts) for part in self.parts])
 
     def append(self, proposal: Any) -> None:
-        "One more proposal, which has drawn nothing yet."
+        "One more proposal, which has drawn nothing yet; ValueError where the prior has atoms."
+        check_continuous(self.proposals[0].prior)
         self.proposals.append(proposal)
         self.counts = np.append(self.counts, 0)
         ends = np.cumsum([len(part) for part in self.parts])
@@ -270,6 +273,32 @@ def no_weight(release: Release, n: int) -> NoWeight:
         f"none of {n:,} simulations could have been released as s_dp by {release.mechanism}: the "
         "prior excludes the data, the simulator fails, or the query is not the released one"
     )
+
+
+def within_prior(drawn: Any, values: Any = None) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Draws z (n, free), log weights (n,) and confidential values, without those beyond the prior.
+
+    At these nothing was simulated: proposals of a prior of one's own may step beyond its support.
+    Their weight is zero, so that no mean, effective size or evidence changes.
+
+    Parameters
+    ----------
+    drawn : Weighted or similar
+        Has z, log_prior and log_weights.
+    values : array (n, r) or Thinned, optional
+        That belong to the draws.
+    """
+    inside = drawn.log_prior > -np.inf
+    if inside.all():
+        return drawn.z, drawn.log_weights, values
+    if isinstance(values, Thinned):
+        kept = inside[values.rows]
+        rows, share = np.cumsum(inside)[values.rows[kept]] - 1, values.log_share
+        share = None if share is None else share[kept]
+        values = replace(values, s=values.s[kept], rows=rows, log_share=share)
+    elif values is not None:
+        values = values[inside]
+    return drawn.z[inside], drawn.log_weights[inside], values
 
 # %% ../../nbs/analyst/31_proposals.ipynb #warn-failures
 def _message(beside: int, tried: int) -> str:

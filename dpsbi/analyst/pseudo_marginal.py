@@ -79,7 +79,8 @@ def _said(run, found, info, method, rng):
     "What to say of a run: its costs, and why values declared independent are not."
     tally, model = run.tally, run.likelihood.model
     info = info | dict(method=f"pseudo-marginal, {method}")
-    info |= {name: tally[name] for name in ("evaluations", "simulations", "failed")}
+    info |= {name: tally[name] for name in ("evaluations", "failed", "outside")}
+    info |= dict(simulations=tally["simulations"] - tally["outside"])
     if info["failed"] > 0.01 * info["simulations"]:
         warn(
             f"{info['failed']:,} of {info['simulations']:,} simulations were not finite; they "
@@ -193,7 +194,7 @@ def pseudo_marginal(
         max_simulations = whole_number("max_simulations", max_simulations, FEWEST, most=None)
     options = draws, max_simulations, proposal, particles, walk
     journal = Journal(call.saved(_about(release, model, rng, method, *options)))
-    tally = dict(evaluations=0, failed=0, fixed=particles is not None)
+    tally = dict(evaluations=0, failed=0, outside=0, fixed=particles is not None)
     tally["simulations"] = _for_checks(model)
     likelihood = aimed_likelihood(release, model, _size(model, particles, max_simulations))
     limit = math.inf if max_simulations is None else max_simulations
@@ -206,6 +207,8 @@ def pseudo_marginal(
         found, info, paths = engine(run, start, draws, *walks, child)
     info = _said(run, found, info, method, rng)
     made = weighted(run, found, draws, info) if weighs else unweighted(run, found, info)
+    if weighs and paths is not None:
+        paths = paths[found.log_prior > -np.inf]
     if likelihood.filtered:
         return keeping(made, paths, release.s_dp.size, whole)
     values = None if paths is None else paths.reshape(len(made), -1)

@@ -29,7 +29,7 @@ from ..mechanisms import Release
 from ..mechanisms.joint import Columns
 from ..model import Model, check_release
 from ..posterior import Posterior
-from ..prior import Prior
+from ..prior import Prior, check_continuous
 from ..privacy import whole_number
 from ..running import Call, Running, check_generator, warn
 
@@ -42,7 +42,8 @@ class _Network:
     context: np.ndarray
 
     def sample(self, n, rng):
-        return self.estimator.sample(n, self.context, rng)
+        z = self.estimator.flow.sample(n, self.context, rng)  # as log_prob has it
+        return self.estimator.prior.from_unconstrained(z)
 
     def log_prob(self, theta):
         return self.estimator.log_prob(theta, self.context)
@@ -65,6 +66,7 @@ class _Smoothed:
 # %% ../../nbs/analyst/47_refine.ipynb #d2a5cc14
 def _as_proposal(posterior: Posterior, release: Release, prior: Prior, rng):
     "The network where there is one, or else a mixture fitted to draws."
+    check_continuous(prior)
     if getattr(posterior, "estimator", None) is not None:
         network = posterior.estimator
         masked = network.contexts is not None  # it is shown which values are missing
@@ -238,6 +240,7 @@ def _weighted(posterior, recycled, release, model, wanted, rng, running) -> Post
     info = dict(method="refined", of=posterior.info.get("method", "unknown"))
     info |= dict(recycled_ess=have, fresh_ess=fresh.ess if fresh else 0.0)
     info |= dict(fresh_simulations=made, simulations=made, failed=failed)
+    info |= dict(outside=fresh.info["outside"] if fresh else 0)
     warn_of_failures(failed, made)
     return _judged(pool(parts, info), wanted.target_ess)
 

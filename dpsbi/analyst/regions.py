@@ -61,7 +61,7 @@ WIDER = 1.2  # of the width of their cloud
 def tempered(likelihood: Likelihood, sims: Simulations) -> tuple[float, np.ndarray]:
     "The power at which enough simulations count, and their log weights (N,) there."
     log_f = likelihood.log_z(sims.z)
-    log_u = np.where(log_f > -np.inf, sims.log_u, -np.inf)
+    log_u = np.where(log_f > -np.inf, sims.log_prior - sims.log_proposal, -np.inf)
     inside = log_u > -np.inf
     wanted = max(AMONG * inside.sum(), EACH * sims.z.shape[1])
     power = temper(log_u, log_f, wanted)

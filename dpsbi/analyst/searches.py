@@ -13,6 +13,7 @@ import numpy as np
 
 from .proposals import Rounds
 from ..behind import simulate_kept
+from ..datasets import lost_of
 from ..kept import Keeper
 from ..mechanisms import Release
 from ..model import Model, simulate
@@ -77,7 +78,9 @@ class Budget(Allowance):
             whole = isinstance(values, np.ndarray)
             self.seen.append((z, log_eta, values[-len(z) :] if whole else None))
         self.tally["made"] += len(z)
-        self.tally["failed"] += int(np.isneginf(log_eta).sum())
+        failed, outside = lost_of(self.model, what[2], np.isneginf(log_eta))
+        self.tally["failed"] += failed
+        self.tally["outside"] += outside
         self.bar.update(len(z))
         return log_eta
 

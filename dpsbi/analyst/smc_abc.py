@@ -114,9 +114,10 @@ def _warn(run: Run, ess: float, draws: int, exact: bool) -> None:
             f"more simulations{'' if exact else ', or a larger tolerance'}",
             stacklevel=4,
         )
-    if run.failed > 0.01 * run.simulations:
+    made = run.simulations - run.outside
+    if run.failed > 0.01 * made:
         warnings.warn(
-            f"{run.failed:,} of {run.simulations:,} simulations were not finite, or could not "
+            f"{run.failed:,} of {made:,} simulations were not finite, or could not "
             "have been released at "
             "all; they have weight zero",
             stacklevel=4,
@@ -131,8 +132,9 @@ def _info(run: Run, n: int, ess: float, draws: int, history: dict) -> dict[str, 
     return reason | dict(
         method=f"SMC-ABC, {'mechanism' if exact else 'distance'} kernel",
         exact=exact and not few,
-        simulations=run.simulations,
+        simulations=run.simulations - run.outside,
         failed=run.failed,
+        outside=run.outside,
         final_simulations=n,
         populations=len(history["levels"]),
         levels=history["levels"],

@@ -147,8 +147,9 @@ def _simulate(release, model, z, rng, call) -> tuple[np.ndarray, np.ndarray]:
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-1
 def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
     "The likelihood by all rounds so far, and the z (n, free) of the simulations that are finite."
-    sims = usable(run.simulations())
-    kept = ~np.isnan(sims.s).any(axis=1)
+    sims = usable(run.simulations(), last=False)
+    sims = sims.take(~sims.outside)
+    kept = ~sims.failed
     region, z = region_of(run, options["how"], rng), sims.z[kept]
     count = region.inside(z).sum()
     if count < 100:
@@ -156,7 +157,7 @@ def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
             f"only {count} simulations lie where the likelihood is to be learnt: "
             "ask for more per round"
         )
-    data = (run.prior, z, sims.s[kept], region)
+    data = (run.prior, sims.z, sims.s, region)
     try:
         fitted = fit_likelihood(release, *data, rng=rng, **options, **more)
     except FloatingPointError as error:  # the release lies where no float can follow
@@ -184,7 +185,7 @@ def _next_proposal(release, run: NeuralRounds, rng, options) -> Proposal:
     chains = sample_chains(likelihood, 1000, 100, 5, 30, rng)
     few = options["how"].share < 1 and likelihood.kernel.power == 0
     if few and rhat(chains).max() > APART:
-        proposal = among(likelihood, usable(run.simulations()), rng)
+        proposal = among(likelihood, run.simulations(), rng)
         if proposal is not None:
             return proposal
     return around_chains(chains.reshape(-1, z.shape[1]), rng)
@@ -291,7 +292,8 @@ def _told(run, sims, likelihood, z, options) -> dict:
         simulations=len(sims),
         noise_draws=learning.draws,
         form=asdict(options["how"]),
-        failed=int(np.isnan(sims.s).any(axis=1).sum()),
+        failed=int(sims.failed.sum()),
+        outside=int(sims.outside.sum()),
         members=learning.training.members,
         flow=asdict(learning.training.shape),
         kernel_power=float(likelihood.kernel.power),
@@ -306,7 +308,9 @@ def _density(prior, likelihood, log_evidence):
         points = np.asarray(points, float)
         result, within = np.full(len(points), -np.inf), prior.log_prob(points) > -np.inf
         y = prior.to_unconstrained(points[within])
-        result[within] = log_joint(likelihood, y) - prior.log_abs_det(y) - log_evidence
+        found = log_joint(likelihood, y)
+        there = found - prior.log_abs_det(y) - log_evidence
+        result[within] = np.where(found > -np.inf, there, -np.inf)
         return result
 
     return density
@@ -321,7 +325,7 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     likelihood, z = _fit(release, run, rng, options, **how)
     chains, mixed = _chains(likelihood, draws, rng)
     _, log_w = weighted_draws(likelihood, 4000, rng)
-    log_evidence, sims = float(log_sum(log_w) - math.log(len(log_w))), run.simulations()
+    log_evidence, sims = float(log_sum(log_w) - math.log(len(log_w))), usable(run.simulations())
     log_w = exact_weights(release, sims)
     _warn_if_far(release, sims, rng)
     info = _told(run, sims, likelihood, z, options) | dict(

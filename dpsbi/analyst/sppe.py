@@ -23,6 +23,7 @@ from .training import ENOUGH, Learning, Training, exact_weights, train, train_en
 from ..mechanisms import Release, coded
 from ..model import Model, check_release, simulate
 from ..posterior import Posterior
+from ..prior import check_continuous
 from ..running import Call, NeuralRunning, about_run, warn
 from ..told_apart import about_model
 from ..weights import kish, normalise
@@ -83,6 +84,7 @@ def sppe(
         )
     _check_within(release, budgets)
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
+    check_continuous(model.prior)
     share = 0.0 if training.correction == "atomic" else training.defensive
     how = Learning(training, noise_draws, call.device)
     run = NeuralRounds(model.prior, simulations, share, device=call.device)
@@ -111,7 +113,7 @@ def _next_proposal(release, run: NeuralRounds, how: Learning, rng) -> Proposal:
     """
     if run.stays:
         return run.proposals[-1]
-    sims = usable(run.simulations())
+    sims = usable(run.simulations(), last=False)
     given = release.mechanism, release.s_dp, sims, run.prior
     fitted = train(*given, 0, rng=rng, how=how, steps=how.training.steps, progress=False)
     if fitted.everywhere:
@@ -172,7 +174,8 @@ def _finish(release, run, rng, draws, how: Learning, progress, budgets) -> Neura
         rounds=len(run.z),
         simulations=len(sims),
         noise_draws=how.draws,
-        failed=int(np.isnan(sims.s).any(axis=1).sum()),
+        failed=int(sims.failed.sum()),
+        outside=int(sims.outside.sum()),
         members=len(fits),
         flow=asdict(how.training.shape),
         inflate_by_round=[p.inflate for p in run.proposals],  # infinite: the prior

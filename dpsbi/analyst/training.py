@@ -43,7 +43,7 @@ from dpsbi.analyst.focus import (  # noqa: F401
 # %% ../../nbs/analyst/42_training.ipynb #40c58a0d
 from .first_sums import FirstSums, first_sums
 from .layers import check_device
-from .pairs import INNER, PARTNERS, POOL, Pairs, Simulations
+from .pairs import INNER, PARTNERS, POOL, Chance, Pairs, Simulations
 from .proposals import log_prior
 from .scaling import Scaling
 from ..mechanisms import Release
@@ -276,7 +276,8 @@ def train(
     ----------
     mechanism : any with sample; with log_prob, contexts are chosen and have partners
     s_dp : array (r,), the published release; None: for every release
-    sims : the simulations; those that failed are left out
+    sims : the simulations; those that failed are left out, which the atomic loss makes up for by
+        the chance that they do
     prior : for the atomic loss
     fold : the one held out, of training.folds
     rng : the same gives the same flow, bit for bit on one machine
@@ -284,15 +285,21 @@ def train(
     steps : of this fit
     progress : whether to show a bar
     """
+    training, atomic, chance = how.training, how.correction == "atomic", None
+    if atomic and sims.failed.any():
+        made = sims.take(~sims.outside)
+        chance = Chance.learn(made.z, ~made.failed)
     sims = sims.take(sims.log_u > -np.inf)  # without those that failed
-    training, atomic = how.training, how.correction == "atomic"
     inside, outside, start, everywhere = _folds(mechanism, s_dp, sims, fold, how, rng)
     first, scaling, sums = _begun(inside, start, rng)
     held_out = outside(rng, 4096)
     ready = [first]
 
     def marked(pairs):
-        return pairs if not atomic else (*pairs, log_prior(prior, pairs[0]))
+        if not atomic:
+            return pairs
+        z = pairs[0]  # which are drawn from proposals × chance
+        return *pairs, log_prior(prior, z) + (0.0 if chance is None else chance.log_prob(z))
 
     def draw(g):
         return marked(ready.pop() if ready else inside(g))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..analyst.pairs import Chance
 from ..analyst.proposals import log_prior
 from ..mechanisms import Mechanism
 from ..prior import Prior
@@ -137,10 +138,12 @@ class Around:
         Of the parameters.
     step : float, optional
         The grid on which values lie.
+    chance : Chance, optional
+        That a simulation does not fail; None: none did.
     """
 
-    def __init__(self, z: np.ndarray, s: np.ndarray, prior: Prior, step: float | None = None):
-        self.z, self.s, self.prior, self.step = z, s, prior, step
+    def __init__(self, z: np.ndarray, s: np.ndarray, prior: Prior, step=None, chance=None):
+        self.z, self.s, self.prior, self.step, self.chance = z, s, prior, step, chance
         self.centre, self.spread = z.mean(axis=0), z.std(axis=0) + 1e-12
         self.x, self.log_p = self.terms(z), log_prior(prior, z)
         self.low, self.high = s.min(axis=0), s.max(axis=0)
@@ -149,6 +152,11 @@ class Around:
     def terms(self, z: np.ndarray) -> np.ndarray:
         "Of parameters (n, d) in their own units: (n, k)."
         return terms((z - self.centre) / self.spread)
+
+    def log_before(self, z: np.ndarray) -> np.ndarray:
+        "Log (n,) of prior × chance to be simulated at all, at parameters (n, d)."
+        log_p = log_prior(self.prior, z)
+        return log_p if self.chance is None else log_p + self.chance.log_prob(z)
 
     def snap(self, s: np.ndarray) -> np.ndarray:
         "The nearest values that there may be."
@@ -208,7 +216,7 @@ def _first(around: Around, law: Law, w, s_dp, rng) -> tuple[np.ndarray, np.ndarr
     for size in ROUNDS:
         drawn, log_q = _proposed(mean, root, size, rng)
         log_eta = law.log_prob(s_dp, around.terms(drawn) @ law.coef)
-        log_w = log_prior(around.prior, drawn) + log_eta - log_q
+        log_w = around.log_before(drawn) + log_eta - log_q
         far = (((drawn - centre) @ whiten) ** 2).sum(axis=1) > FAR**2
         log_w = np.where(far | ~np.isfinite(log_w), -np.inf, log_w)
         v = tempered(np.zeros(size), log_w, COUNTED if size < ROUNDS[-1] else 1.0)
@@ -287,11 +295,15 @@ def synthetic_posteriors(
     list of (array (400, d), array (400,)), or None
         Draws and weights for each release. Approximate: the law is taken as normal.
     """
-    there = np.flatnonzero(np.isfinite(s).all(axis=1))[-MOST:]
+    worked, chance = np.isfinite(s).all(axis=1), None
+    made = worked | (log_prior(prior, z) > -np.inf)  # beyond the prior nothing is simulated
+    if not worked[made].all() and worked.any():
+        chance = Chance.learn(z[made], worked[made])
+    there = np.flatnonzero(worked)[-MOST:]
     z, s = z[there], s[there]
     if len(z) < 4 * (terms(z[:1]).shape[1] + s.shape[1]):
         return [None] * len(seen)
-    around, w = Around(z, s, prior, step), None
+    around, w = Around(z, s, prior, step, chance), None
     found: list[tuple[np.ndarray, np.ndarray] | None] = []
     for s_dp, mechanism in seen:
         both = None
