@@ -1,5 +1,6 @@
 """True counts behind released ones: every answer against a list of all combinations."""
 
+import math
 from itertools import product
 
 import numpy as np
@@ -11,9 +12,11 @@ from scipy import stats
 from dpsbi import Query, Release, noisy_counts
 from dpsbi.analyst.count_laws import CountLaw, Group, disjoint
 from dpsbi.analyst.noisy_counts import Pooled
+from dpsbi.analyst.one_count import likelihoods
 from dpsbi.analyst.sorted_laws import ValueLaw
 from dpsbi.mechanisms import (
     BinomialResponse,
+    ContinuousStaircase,
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
@@ -21,10 +24,12 @@ from dpsbi.mechanisms import (
     Laplace,
     Published,
     SmoothLaplace,
+    Staircase,
     join,
 )
 from dpsbi.mechanisms.joint import coded
 from dpsbi.privacy import identity
+from dpsbi.simulators.enumeration import exact_posterior
 
 MOST = 9
 EVERY = np.array(list(product(range(MOST + 1), repeat=3)))
@@ -354,3 +359,377 @@ def test_printed_are_the_first_cells_and_how_many_more():
 def test_a_pooled_prior_has_ranges_above_0(ranges):
     with pytest.raises(ValueError, match="of Pooled must be .least, largest., both above 0"):
         Pooled(*ranges)
+
+
+# ---- what the query states: its step
+
+
+def listed(y, step, noise, most=4000, prior=None, least=0):
+    "Possible numbers (k,) and their probabilities, by the plain list."
+    lowest = int(np.ceil(least / step - 1e-9))
+    x = np.arange(lowest, int(most / step + 1e-9) + 1) * step
+    log_p = noise.log_prob(np.array([y]), x[:, None])
+    log_p = log_p + (0.0 if prior is None else prior.logpmf(np.round(x, 9)))
+    p = np.exp(log_p - log_p.max())
+    return x, p / p.sum()
+
+
+def stepped(values, step, noise):
+    return Release(values, Query(identity, 1, step=step, dim=len(values)), noise)
+
+
+STEPPED = [
+    (250.0, 100, Laplace(20.0), {}),
+    (30.0, 100, Laplace(20.0), {}),
+    (1.6, 0.5, Laplace(0.3), {}),
+    (-5.0, 8, Laplace(8 / 0.3), {}),
+    (112.0, 8, Gaussian(20.0), {}),
+    (16.0, 8, DiscreteLaplace(3.0), {}),
+    (10.0, 8, DiscreteLaplace(9.0, 5.0), {}),
+    (0.3, 0.1, DiscreteGaussian(0.2, 0.1), {}),
+    (3.0, 10, BinomialResponse(12, 2.0, 60), dict(most=60)),
+    (16.0, 8, Published(Laplace(10.0), clamp=(0, None), round_to=8), {}),
+    (np.nan, 8, Published(DiscreteLaplace(9.0), suppress_below=20), {}),
+    (2.5, 2.5, Laplace(4.0), dict(least=-20, most=30)),
+    (0.004, 0.001, Laplace(0.01), dict(most=5)),
+    (300.0, 100, Laplace(0.5), {}),
+    (37.0, 8, Laplace(25.0), dict(prior=stats.poisson(40))),
+    (7.5, 0.5, Laplace(2.0), dict(prior=stats.poisson(4))),
+    (20.0, 7, Laplace(20.0), dict(least=3, most=40)),
+]
+
+
+@pytest.mark.parametrize("y, step, noise, how", STEPPED, ids=repr)
+def test_only_multiples_of_the_querys_step_are_possible(y, step, noise, how):
+    x, p = listed(y, step, noise, **how)
+    law = noisy_counts(stepped([y], step, noise), **how)["c0"]
+    assert law.mean() == pytest.approx(p @ x, rel=1e-9, abs=1e-9)
+    assert law.std() == pytest.approx(np.sqrt(p @ (x - p @ x) ** 2), rel=1e-7, abs=1e-12)
+    assert np.allclose(law.at(x), p, atol=1e-12)
+    assert np.allclose(np.asarray(law.interval()) / step % 1 % 0.999999999, 0, atol=1e-6)
+    assert not law.at(np.array([x[0] + step / 2]))[0] > 0
+    assert law.probability(x[1], x[3]) == pytest.approx(p[1:4].sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize("step", [8, 0.5, 100, 0.1])
+@pytest.mark.parametrize("totals", [{}, {"all": 5}, {("a", "c"): 3}])
+def test_sums_totals_places_and_draws_in_steps_are_those_in_whole_numbers_times_the_step(
+    step, totals
+):
+    "Laplace noise does not know its unit: everything scales."
+    values, names = np.array([2.3, 1.0, 3.8]), ("a", "b", "c")
+    plainly = dict(names=names, totals=totals, most=30)
+    known = {name: step * total for name, total in totals.items()}
+    scaled = dict(names=names, totals=known, most=30 * step)
+    one = noisy_counts(stepped(values, 1, Laplace(1.5)), **plainly)
+    other = noisy_counts(stepped(values * step, step, Laplace(1.5 * step)), **scaled)
+    for cells in ("a", ["a", "b"], ["b", "c"], ["a", "b", "c"]):
+        assert np.allclose(other.sum(cells).values, one.sum(cells).values * step, rtol=1e-12)
+        assert np.allclose(other.sum(cells).p, one.sum(cells).p, atol=1e-12)
+    gap, wider = one.difference("a", ["b", "c"]), other.difference("a", ["b", "c"])
+    assert np.allclose(wider.values, gap.values * step) and np.allclose(wider.p, gap.p)
+    assert np.allclose(one.rank("b").p, other.rank("b").p)
+    ratios = [c.law(lambda a, b: a / (b + h), "a", "b") for c, h in ((one, 1), (other, step))]
+    assert ratios[0].mean() == pytest.approx(ratios[1].mean())
+    assert other.probability(np.greater, "a", "b") == pytest.approx(
+        one.probability(np.greater, "a", "b")
+    )
+    draws = [c.sample(200, np.random.default_rng(3)).theta for c in (one, other)]
+    assert np.allclose(draws[1], draws[0] * step, rtol=1e-12)
+    assert other.to_frame().loc["a", "mean"] == pytest.approx(step * one["a"].mean())
+
+
+def test_joined_queries_keep_their_own_steps():
+    parts = [stepped([250.0, 30.0], 100, Laplace(20.0)), stepped([7.0], 0.5, Laplace(1.0))]
+    parts.append(stepped([3.0], 1, DiscreteLaplace(2.0)))
+    found = noisy_counts(join(*parts))
+    for name, (y, step, noise) in zip(
+        found.names,
+        [(250.0, 100, Laplace(20.0)), (30.0, 100, Laplace(20.0)), (7.0, 0.5, Laplace(1.0))],
+    ):
+        x, p = listed(y, step, noise, most=2000)
+        assert np.allclose(found[name].at(x), p, atol=1e-12)
+    both = found.sum(["c1", "c2"])
+    assert both.mean() == pytest.approx(found["c1"].mean() + found["c2"].mean())
+    tied = noisy_counts(join(*parts), totals={("c1", "c2"): 107.5})
+    x, p = listed(30.0, 100, Laplace(20.0), most=2000)
+    q = np.exp(-np.abs(7.0 - (107.5 - x))) * (x <= 107.5) * p
+    assert np.allclose(tied["c1"].at(x), q / q.sum(), atol=1e-12)
+    larger = found.rank("c1", among=["c0"]).p
+    assert larger[-1] == pytest.approx(found.probability(np.less, "c1", "c0"))
+
+
+@pytest.mark.parametrize(
+    "how, says",
+    [
+        (dict(totals={"all": 350}), "multiple of 100"),
+        (dict(totals={"all": "many"}), "must be a number"),
+        (dict(least=10, most=90), "no multiple of 100"),
+        (dict(least=500, most=400), "most one above it"),
+        (dict(values=[1e20, 0.0]), "more digits"),
+        (dict(scale=0.5), "multiples of 100, which the query states"),
+    ],
+)
+def test_what_the_step_makes_impossible_is_refused(how, says):
+    values, scale = how.pop("values", [250.0, 30.0]), how.pop("scale", 20.0)
+    with pytest.raises(ValueError, match=says):
+        noisy_counts(stepped(values, 100, Laplace(scale)), **how)
+
+
+def test_bounds_between_multiples_go_inwards():
+    values = [250.0, 30.0]
+    one = noisy_counts(stepped(values, 100, Laplace(20.0)), at_most={"all": 350}, most=280)
+    other = noisy_counts(stepped(values, 100, Laplace(20.0)), at_most={"all": 300}, most=200)
+    assert np.allclose(one["c0"].p, other["c0"].p) and one["c0"].values[-1] == 200
+
+
+# ---- far out: laws on coarse grids
+
+
+def laplace_from_0(y, b):
+    "Mean, median and 95 % of a count, flat on x >= 0, under Laplace noise: the continuous limit."
+    below = math.exp(-y / b)
+
+    def quantile(q):
+        inside = q * (2 - below)
+        if inside < 1 - below:
+            return y + b * math.log(inside + below)
+        return y - b * math.log((1 - q) * (2 - below))
+
+    mean = (2 * y + b * below) / (2 - below)
+    return mean, *(quantile(q) for q in (0.5, 0.025, 0.975))
+
+
+@pytest.mark.parametrize("noise", [Laplace, DiscreteLaplace])
+@pytest.mark.parametrize("b", [1e5, 1e6, 1e9, 1e12])
+@pytest.mark.parametrize("share", [0.0, 0.5, 3.0, 100.0])
+def test_a_count_far_out_is_the_closed_form(noise, b, share):
+    "To a hundred-thousandth of the scale; the mean of whole numbers lies half a count below."
+    law = noisy_counts(plain([share * b], noise(b)))["c0"]
+    found = law.mean(), law.quantile(0.5), *law.interval()
+    assert np.allclose(found, laplace_from_0(share * b, b), rtol=0, atol=1e-5 * b + 1)
+    assert len(law.p) <= 2**14 and law.grain == 1
+
+
+def test_the_case_of_a_thousand_million():
+    law = noisy_counts(plain([5e8], Laplace(1e9)))["c0"]
+    assert law.mean() == pytest.approx(1.1529e9, rel=1e-5)
+    assert law.interval() == pytest.approx((5.585e7, 3.857e9), rel=1e-4)
+    assert noisy_counts(plain([5e8], Laplace(1e9)), most=2**40)["c0"].mean() == pytest.approx(
+        law.mean(), rel=1e-6
+    )
+    assert "on a coarse grid" in repr(noisy_counts(plain([5e8], Laplace(1e9))))
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, 123456.0, 1e15])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e4, 1e6, 1e12])
+def test_any_scale_and_any_count(value, scale):
+    law = noisy_counts(plain([value], Laplace(scale)))["c0"]
+    if scale < 1e4:
+        k = np.arange(max(-value, -60 * scale - 2) // 1, 60 * scale + 2)
+        p = np.exp(-np.abs(k) / scale)
+        off = p @ k / p.sum()
+    else:
+        off = laplace_from_0(value, scale)[0] - value
+    assert law.mean() - value == pytest.approx(off, abs=1e-6 * scale + 0.6 * (scale > 1e3))
+
+
+WIDE = [
+    Laplace(5e4),
+    DiscreteLaplace(5e4),
+    Gaussian(1e5),
+    DiscreteGaussian(1e5),
+    Staircase(0.5, 40_000, 9_000),
+    Staircase(3.0, 200_000, 1),
+    ContinuousStaircase(0.7, 5e4, 1e4),
+    DiscreteLaplace(4e4, 1e4),
+    BinomialResponse(30, 2.0, 2_000_000),
+    Published(Laplace(5e4), clamp=(0, None), round_to=1e5),
+    Published(DiscreteLaplace(5e4), suppress_below=2e5),
+]
+
+
+@pytest.mark.parametrize("noise", WIDE, ids=repr)
+@pytest.mark.parametrize("least", [0, 90_001])
+def test_a_coarse_grid_says_what_the_list_says(noise, least):
+    "A list of two million numbers; an error of a hundred-thousandth of the sd is allowed."
+    y = 3.0 if isinstance(noise, BinomialResponse) else 1e5
+    y = np.nan if getattr(noise, "suppress_below", None) else y
+    k = np.arange(least, 2_000_001)
+    log_p = noise.log_prob(np.array([y]), k[:, None].astype(float))
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    mean = p @ k
+    sd, until = np.sqrt(p @ (k - mean) ** 2), np.cumsum(p)
+    (law,) = likelihoods(plain([y], noise), least, 2_000_000, longest=2**12)
+    assert law.grain == 1 and law.mean() == pytest.approx(mean, abs=1e-5 * sd)
+    assert law.std() == pytest.approx(sd, rel=1e-5)
+    for q in (0.025, 0.5, 0.975):
+        assert law.quantile(q) == pytest.approx(k[np.searchsorted(until, q)], abs=1e-5 * sd + 1)
+    inside = p[(k >= 120_000) & (k <= 300_000)].sum()
+    assert law.probability(120_000, 300_000) == pytest.approx(inside, abs=1e-4)
+
+
+def far(values=(5e8, 2e9, 1e9), b=1e9, **how):
+    return noisy_counts(plain(list(values), Laplace(b)), **how)
+
+
+def on_a_fine_grid(values=(5e8, 2e9, 1e9), b=1e9, step=0.02, widest=40.0):
+    "The same counts in steps of b / 50, where everything is a plain sum; a second route."
+    values = [round(v / b / step) * step for v in values]
+    return noisy_counts(stepped(values, step, Laplace(1.0)), most=widest)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda c, u: c["c0"].mean() / u,
+        lambda c, u: c["c1"].std() / u,
+        lambda c, u: c.sum(["c0", "c1"]).mean() / u,
+        lambda c, u: c.sum(["c0", "c1", "c2"]).quantile(0.9) / u,
+        lambda c, u: c.difference("c0", "c1").mean() / u,
+        lambda c, u: c.difference(["c0", "c1"], "c2").quantile(0.3) / u,
+        lambda c, u: c.difference("c0", "c1").probability(most=-u),
+        lambda c, u: c.probability(lambda a, b: a > b + u, "c0", "c1"),
+        lambda c, u: c.law(lambda a, b: a / (a + b + u), "c0", "c1").mean(),
+        lambda c, u: c.law(lambda a, b: a / (a + b + u), "c0", "c1").interval()[1],
+        lambda c, u: c.rank("c0").mean() + c.rank("c0", ties="worst").mean(),
+        lambda c, u: c.rank("c1", among=["c2"]).p[0] + c.rank("c1", ["c2"], "worst").p[0],
+    ],
+)
+def test_sums_differences_and_places_far_out(asked):
+    "The fine grid is to the hundredth of b, whose half counts twice at 0."
+    assert asked(far(), 1e9) == pytest.approx(asked(on_a_fine_grid(), 1.0), abs=0.025)
+
+
+def test_totals_far_out_against_quadrature():
+    g = (np.arange(3000) + 0.5) / 600
+    one, other = g[:, None], g[None]
+    left = 5.0 - one - other
+    w = np.exp(-np.abs(one - 0.5) - np.abs(other - 2) - np.abs(left - 1)) * (left > 0)
+    w /= w.sum()
+    found = far(totals={"all": 5 * 10**9})
+    assert found["c0"].mean() == pytest.approx(1e9 * (w * one).sum(), rel=1e-3)
+    assert found["c1"].mean() == pytest.approx(1e9 * (w * other).sum(), rel=1e-3)
+    assert found.sum(["c0", "c1"]).mean() == pytest.approx(
+        1e9 * (w * (one + other)).sum(), rel=1e-3
+    )
+    more = w[np.broadcast_to(one > other, w.shape)].sum()
+    assert found.difference("c0", "c1").probability(least=1) == pytest.approx(more, abs=1e-3)
+    assert found.probability(np.greater, "c0", "c1") == pytest.approx(more, abs=2e-3)
+    draws = found.sample(2000, np.random.default_rng(1))
+    assert (draws.theta.sum(1) == 5e9).all() and (draws.theta >= 0).all()
+    mean, sd = found["c0"].mean(), found["c0"].std()
+    assert abs(draws.theta[:, 0].mean() - mean) < 5 * sd / np.sqrt(2000)  # one in two million
+    assert found.sum(["c0", "c1", "c2"]).interval() == (5 * 10**9, 5 * 10**9)
+
+
+def test_two_cells_with_a_total_far_out():
+    found = far(totals={("c1", "c2"): 10**9})
+    assert found["c1"].mean() == pytest.approx(5e8, rel=1e-3)  # flat between 0 and the total
+    assert found["c1"].std() == pytest.approx(1e9 / 12**0.5, rel=1e-3)
+    assert found.difference("c1", "c2").probability(least=5e8) == pytest.approx(0.25, abs=1e-3)
+    assert found.probability(lambda a, b: a > 3 * b, "c1", "c2") == pytest.approx(0.25, abs=2e-3)
+
+
+def test_a_bound_far_out():
+    x = np.random.default_rng(3).random((3, 400_000)) * 2
+    w = np.exp(-np.abs(x - np.array([[0.5], [2], [1]])).sum(0)) * (x.sum(0) <= 2)
+    found = far(at_most={"all": 2 * 10**9})
+    for name, own in zip(("c0", "c1", "c2"), x):
+        assert found[name].mean() == pytest.approx(1e9 * (w @ own) / w.sum(), rel=0.01)
+    draws = found.sample(300, np.random.default_rng(1)).theta
+    assert (draws.sum(1) <= 2e9 * (1 + 1e-9)).all()
+
+
+def test_sharp_counts_beside_wide_ones():
+    noise, two = Independent((Laplace(1e9), Laplace(2.0))), Query(identity, 1, step=1, dim=2)
+    seen = Release([5e8, 40.0], two, noise)
+    found = noisy_counts(seen)
+    alone = noisy_counts(plain([40.0], Laplace(2.0)))["c0"]
+    assert np.allclose(found["c1"].p, alone.p)
+    assert found.sum(["c0", "c1"]).mean() == pytest.approx(found["c0"].mean() + 40, rel=1e-9)
+    density = math.exp(-0.5) / (2 - math.exp(-0.5)) / 1e9
+    assert found.difference("c0", "c1").probability(most=-1) == pytest.approx(
+        40 * density, rel=0.02
+    )
+    assert found.rank("c1").p[0] == pytest.approx(40 * density, rel=0.05)
+    tied = noisy_counts(seen, totals={"all": 10**9})
+    assert tied["c0"].mean() == pytest.approx(1e9 - 40, abs=1e-3)
+    assert tied["c0"].std() == pytest.approx(alone.std(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        stats.poisson(1000),
+        stats.poisson(1e9),
+        stats.binom(10**6, 0.3),
+        stats.randint(100, 10**5),
+        stats.nbinom(2, 2 / (2 + 1e3)),
+    ],
+    ids=lambda law: law.dist.name,
+)
+def test_a_prior_that_is_narrow_beside_the_noise_is_the_posterior(prior):
+    found = noisy_counts(plain([5e8], Laplace(1e9)), prior=prior)["c0"]
+    tilt = prior.var() / 1e9  # by the noise's slope
+    assert found.mean() == pytest.approx(prior.mean() + tilt, abs=2e-3 * prior.std() + tilt)
+    assert found.std() == pytest.approx(prior.std(), rel=1e-3)
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 3.0])
+def test_a_prior_as_wide_as_the_noise(shape):
+    "Beside a gamma law, by quadrature on a scale on which its peak at 0 is flat."
+    found = noisy_counts(
+        plain([5e8], Laplace(1e9)), prior=stats.nbinom(shape, shape / (shape + 1e9))
+    )
+    t = (np.arange(400_000) + 0.5) / 400_000 * 60.0 ** (shape / 4)
+    x = t ** (4 / shape)
+    w = np.exp(-shape * x - np.abs(x - 0.5)) * x ** (shape - 1) * x / t
+    mean = (w @ x) / w.sum()
+    assert found["c0"].mean() == pytest.approx(1e9 * mean, rel=1e-4)
+    assert found["c0"].std() == pytest.approx(
+        1e9 * np.sqrt((w @ (x - mean) ** 2) / w.sum()), rel=1e-4
+    )
+
+
+def test_wide_noise_in_steps():
+    law = noisy_counts(stepped([5e8], 1000, Laplace(1e9)))["c0"]
+    assert law.mean() == pytest.approx(1.1529e9, rel=1e-5) and law.quantile(0.3) % 1000 == 0
+    fine = noisy_counts(stepped([0.5], 1e-6, Laplace(1.0)))["c0"]
+    assert np.allclose(
+        [fine.mean(), *fine.interval()], np.delete(laplace_from_0(0.5, 1.0), 1), atol=2e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "ask, says",
+    [
+        (lambda: far(prior=Pooled((1, 1e9), points=(2, 2))), "too many for a pooled prior"),
+        (lambda: far(totals={("c0", "c1"): 5, ("c0", "c2"): 5}), "coarser step"),
+        (lambda: far(totals={"all": 10**9}).rank("c0"), "sample"),
+        (lambda: far(totals={"all": 10**13}), "within reach"),
+        (lambda: far(prior=stats.poisson(1e12)), "within reach"),
+        (lambda: far(most=10), "farther from the counts"),
+    ],
+)
+def test_what_is_refused_far_out_says_what_to_do(ask, says):
+    if says == "farther from the counts":
+        assert ask()["c0"].mean() == pytest.approx(5, abs=1e-6)  # flat on 0 to 10
+        return
+    with pytest.raises(ValueError, match=says):
+        ask()
+
+
+def test_a_count_that_nothing_bounds_is_found_once_its_largest_is_stated():
+    seen = plain([100.0], Published(DiscreteLaplace(1.0), clamp=(None, 100)))
+    law = noisy_counts(seen, most=10**12)["c0"]
+    assert law.mean() == pytest.approx(5e11, rel=1e-6) and law.interval()[1] > 9e11
+
+
+@pytest.mark.parametrize("step", [100, 8, 1.5, 2])
+def test_a_poisson_count_is_no_multiple_of_a_wider_step(step):
+    with pytest.raises(ValueError, match=f"multiples of {step}"):
+        exact_posterior(2.0, 1.0, stepped([3.0], step, Laplace(2.0)))
+    half = exact_posterior(2.0, 1.0, stepped([3.0], 0.5, Laplace(2.0)))
+    assert half.mean == exact_posterior(2.0, 1.0, stepped([3.0], 1, Laplace(2.0))).mean

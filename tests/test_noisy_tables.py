@@ -11,6 +11,7 @@ from scipy import stats
 from dpsbi import (
     DiscreteLaplace,
     Independent,
+    Laplace,
     Published,
     Query,
     Release,
@@ -262,3 +263,48 @@ def test_a_value_that_was_never_published_is_refused():
 def test_what_cannot_be_is_refused(entries, says):
     with pytest.raises(ValueError, match=says):
         two_by_two([7, 4, 3, 8], **entries)
+
+
+@pytest.mark.parametrize("step", [100, 8, 0.5, 0.1, 3])
+@pytest.mark.parametrize("totals", [None, {("a", "b"): 12, ("a", "c"): 9}], ids=str)
+def test_a_table_in_steps_is_one_in_whole_numbers_times_the_step(step, totals):
+    "The same generator turns the same cycles."
+    values = np.array([7.3, 4.0, 3.2, 8.4])
+    found = []
+    for h in (1, step):
+        release = Release(values * h, Query(identity, 1, step=h, dim=4), Laplace(2.0 * h))
+        known = totals and {cells: h * total for cells, total in totals.items()}
+        how = dict(names="abcd", totals=known, within=(0, 40 * h), draws=64)
+        found.append(noisy_table(release, **how, rng=np.random.default_rng(1)))
+    assert np.allclose(found[1].theta, step * found[0].theta, rtol=1e-12)
+    assert np.allclose(found[1].confidential.theta, found[1].theta)
+
+
+@pytest.mark.parametrize(
+    "how, says",
+    [
+        (dict(totals={("a", "b"): 350}), "multiple of 100"),
+        (dict(totals={("a", "b"): -100}), "multiple of 100"),
+        (dict(within=(10, 90)), "no multiple of 100"),
+        (dict(scale=1e9), "coarser step in the Query"),
+        (dict(scale=0.2), "multiples of 100, which the query states"),
+    ],
+)
+def test_what_a_tables_step_makes_impossible_is_refused(how, says):
+    scale = how.pop("scale", 40.0)
+    query = Query(identity, 1, step=100, dim=4)
+    release = Release([250.0, 30.0, 310.0, 100.0], query, Laplace(scale))
+    with pytest.raises(ValueError, match=says):
+        noisy_table(release, names="abcd", rng=np.random.default_rng(1), **how)
+
+
+def test_a_table_far_out_is_walked_in_a_coarser_step():
+    "To five standard errors, of a thousand independent draws at least: one in two million."
+    seen = Release([5e8, 2e9], Query(identity, 1, step=10**6, dim=2), Laplace(1e9))
+    how = dict(names="ab", totals={"all": 3 * 10**9}, draws=2048)
+    drawn = noisy_table(seen, **how, rng=np.random.default_rng(1))
+    x = (np.arange(3000) + 0.5) / 1000
+    w = np.exp(-np.abs(x - 0.5) - np.abs(3 - x - 2))
+    mean = (w @ x) / w.sum()
+    sd = np.sqrt(w @ (x - mean) ** 2 / w.sum())
+    assert abs(drawn["a"].mean() / 1e9 - mean) < 5 * sd / np.sqrt(1000)

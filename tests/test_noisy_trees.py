@@ -8,7 +8,7 @@ import pytest
 from dpsbi.analyst.count_ranks import place_among
 from dpsbi.analyst.count_trees import fits
 from dpsbi.analyst.noisy_trees import Tree, Weights, grown, noisy_tree
-from dpsbi.mechanisms import DiscreteLaplace, Release
+from dpsbi.mechanisms import DiscreteLaplace, Independent, Laplace, Release
 from dpsbi.privacy import Query, identity
 
 GROUPS = {
@@ -78,3 +78,82 @@ def test_what_contradicts_itself_is_refused():
         noisy_tree(release, **how, totals={"all": 9, "all of them": 8})
     with pytest.raises(ValueError, match="no cell 'c'"):
         noisy_tree(release, **how | dict(sums={"all of them": ("a", "c")}))
+
+
+# ---- what the query states, and counts far out
+
+FOUR = dict(names=("a", "b", "c", "ab"), sums={"ab": ("a", "b")})
+
+
+@pytest.mark.parametrize("step", [100, 8, 0.5, 0.1, 3])
+@pytest.mark.parametrize(
+    "more", [{}, dict(totals={"all": 6}), dict(totals={"ab": 4}), dict(totals={("a",): 2})], ids=str
+)
+def test_a_tree_in_steps_is_one_in_whole_numbers_times_the_step(step, more):
+    values, top = np.array([2.4, 1.0, 2.9, 4.2]), 12
+    totals = {name: step * total for name, total in more.get("totals", {}).items()}
+    query = Query(identity, 1, step=step, dim=4)
+    release = Release(values * step, query, Laplace(1.2 * step))
+    found = noisy_tree(release, **FOUR, totals=totals, most=top * step)
+    k = np.array(list(product(range(top + 1), repeat=3)))
+    log_p = -np.abs(k - values[:3]).sum(1) - np.abs(k[:, 0] + k[:, 1] - values[3])
+    p = np.exp(log_p / 1.2)
+    for name, total in more.get("totals", {}).items():
+        own = {"all": [0, 1, 2], "ab": [0, 1], ("a",): [0]}[name]
+        p = p * (k[:, own].sum(1) == total)
+    p /= p.sum()
+    for cells, own in ((["a"], [0]), (["c"], [2]), (["a", "b"], [0, 1]), (["a", "c"], [0, 2])):
+        brute = np.bincount(k[:, own].sum(1), p, 40)
+        assert np.allclose(found.sum(cells).at(step * np.arange(40)), brute, atol=1e-12)
+    less = p[k[:, 0] < k[:, 2]].sum()
+    assert found.probability(np.less, "a", "c") == pytest.approx(less, abs=1e-12)
+    draws = found.sample(50, np.random.default_rng(1)).theta / step
+    assert np.allclose(draws, np.rint(draws), atol=1e-9)
+
+
+@pytest.mark.parametrize("b", [1e6, 1e9, 1e12])
+@pytest.mark.parametrize("totals", [{}, {"s": 3.0}, {("a", "b"): 2.5}, {"a": 1.0}], ids=str)
+def test_a_tree_far_out_against_quadrature(b, totals):
+    seen = Release(np.array([0.5, 2.0, 4.0]) * b, Query(identity, 1, step=1, dim=3), Laplace(b))
+    known = {name: int(total * b) for name, total in totals.items()}
+    found = noisy_tree(seen, names=("a", "b", "s"), sums={"s": ("a", "b")}, totals=known)
+    x = (np.arange(2500) + 0.5) / 200
+    one, other = x[:, None], x[None]
+    if "a" in totals:
+        one, other = np.array([[1.0]]), x[None]
+    elif totals:
+        one = (np.arange(4000)[:, None] + 0.5) / 4000 * next(iter(totals.values()))
+        other = next(iter(totals.values())) - one
+    w = np.exp(-np.abs(one - 0.5) - np.abs(other - 2.0) - np.abs(one + other - 4.0))
+    w /= w.sum()
+    for cells, v in ((["a"], one), (["b"], other), (["a", "b"], one + other)):
+        mean = (w * v).sum()
+        law = found.sum(cells)
+        assert law.mean() == pytest.approx(b * mean, abs=2e-3 * b)
+        sd = np.sqrt((w * (v - mean) ** 2).sum())
+        assert law.std() == pytest.approx(b * sd, abs=(2e-3 if sd > 1e-9 else 0.02) * b)
+    if b == 1e9:
+        draws = found.sample(400, np.random.default_rng(2)).theta
+        gap = abs(draws[:, 1].mean() - found["b"].mean())
+        assert gap < 5 * found["b"].std() / 20 + 0.01 * b  # one in two million
+
+
+@pytest.mark.parametrize(
+    "ask, says",
+    [
+        (lambda t: t.difference("a", "b"), "sample"),
+        (lambda t: t.probability(np.less, "a", "b"), "sample"),
+        (lambda t: t.rank("a"), "sample"),
+    ],
+)
+def test_what_a_tree_far_out_does_not_say(ask, says):
+    seen = Release([5e8, 2e9, 4e9], Query(identity, 1, step=1, dim=3), Laplace(1e9))
+    how = dict(names=("a", "b", "s"), sums={"s": ("a", "b")})
+    with pytest.raises(ValueError, match=says):
+        ask(noisy_tree(seen, **how))
+    sharp = Independent((Laplace(1e9), Laplace(1e9), Laplace(1e3)))
+    with pytest.raises(ValueError, match="value 3 is so much sharper"):
+        noisy_tree(Release(seen.s_dp, seen.query, sharp), **how)
+    with pytest.raises(ValueError, match="multiple of 100"):
+        query = Query(identity, 1, step=100, dim=3)
+        noisy_tree(Release(seen.s_dp, query, Laplace(1e9)), **how, totals={"s": 350})

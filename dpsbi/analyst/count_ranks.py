@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .count_laws import Case, CountLaw
+from .count_laws import Case, CountLaw, common_step, on_step
 from .count_trees import Node, Tree, Weights, grown, upwards
 
 # %% ../../nbs/analyst/50_count_ranks.ipynb #cr-tree
@@ -20,13 +20,21 @@ def as_tree(case: Any) -> Any:
     "A case with totals over disjoint groups, as a tree; whatever is like a tree, itself."
     if not isinstance(case, Case):
         return case
-    known = []
+    if any(law.grain for law in case.laws):
+        raise ValueError(
+            "places of counts on a coarse grid are known where no totals tie them; sample() gives "
+            "joint draws, from which they can be counted"
+        )
+    step = 1
+    for law in case.laws:
+        step = common_step(step, law.step)
+    laws, known = [on_step(law, step) for law in case.laws], []
     for group in case.groups:
-        own = [case.laws[j].values for j in group.cells]
+        own = [laws[j].values for j in group.cells]
         least = sum(int(v[0]) for v in own) if group.bound else group.total
         most = min(group.total, sum(int(v[-1]) for v in own)) if group.bound else group.total
         known.append((group.cells, Weights(least, np.ones(most - least + 1))))
-    leaves = [Weights(law.first, law.p) for law in case.laws]
+    leaves = [Weights(law.first, law.p) for law in laws]
     return Tree(leaves, grown(len(leaves), known))
 
 # %% ../../nbs/analyst/50_count_ranks.ipynb #cr-count
@@ -80,7 +88,15 @@ def place_among(case: Any, cell: int, others: Collection[int], ties: str) -> Cou
     ties : str
         "best": 1 + the number of larger ones. "worst": 1 + the number at least as large.
     """
-    tree, others = as_tree(case), set(others) - {cell}
+    others = set(others) - {cell}
+    if isinstance(case, Case) and not case.groups:
+        return _apart(case.laws[cell], [case.laws[j] for j in others], ties)
+    tree = as_tree(case)
+    if getattr(tree, "grain", 0):
+        raise ValueError(
+            "places of counts on a coarse grid are known where no sums tie them; sample() gives "
+            "joint draws, from which they can be counted"
+        )
     law, found = tree.sum([cell]), np.zeros(len(others) + 1)
     for value, weight in zip(law.values.tolist(), law.p):
         if weight < 1e-17:
@@ -89,4 +105,23 @@ def place_among(case: Any, cell: int, others: Collection[int], ties: str) -> Cou
         counted = given.reaching(others, value + (ties == "best"))
         larger = how_many(given.root, given.leaves, counted)
         found[: len(larger)] += weight * larger / larger.sum()
+    return CountLaw(1, found)
+
+
+def _apart(law, others, ties) -> CountLaw:
+    "The place of a number among independent ones, at many of its values together."
+    found = np.zeros(len(others) + 1)
+    pieces = [np.array_split(each, 1 + len(law.p) // 2**13) for each in (law.values, law.p)]
+    for values, p in zip(*pieces):
+        larger = np.zeros((len(others) + 1, len(p)))
+        larger[0] = p
+        for n, other in enumerate(others, 1):
+            half = other.grain / 2  # no two of a coarse grid are equal, but for a tiny share
+            until = other.up_to(values - half) if half else other.up_to(values)
+            if ties == "worst" and not half:
+                until = until - other.at(values)
+            until = np.clip(until, 0.0, 1.0)
+            larger[1 : n + 1] = larger[1 : n + 1] * until + larger[:n] * (1 - until)
+            larger[0] *= until
+        found += larger.sum(axis=1)
     return CountLaw(1, found)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
+from ..accounting import as_written
 from ..mechanisms import Release
 from ..privacy import positive
 from ..weights import log_sum
@@ -67,6 +68,12 @@ def enumerated(
     """
     if release.s_dp.size != 1:
         raise ValueError(f"a release of one count was expected, not of {release.s_dp.size} numbers")
+    step = release.query.step
+    if step is not None and (1 / as_written(step)).denominator != 1:
+        raise ValueError(
+            f"the query states that its values are multiples of {step:g}, and a Poisson count may "
+            "be any whole number: state step=1 in the Query, or a model of such values"
+        )
     log_eta_max, n = float(release.mechanism.log_prob_max(release.s_dp)), 64
     while n < 2**24:
         s = np.arange(n)
