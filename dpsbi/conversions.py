@@ -129,7 +129,9 @@ def gaussian_curve(epsilon: ArrayLike, ratio: float, a: ArrayLike | None = None)
     "δ (...) at each ε (...) of Gaussian noise, rounded up; a: ε/ratio - ratio/2, where exact."
     with np.errstate(all="ignore"):
         big = np.divide(epsilon, ratio)
-        rounding = 0.0 if a is not None else 2.0**-50 * (np.minimum(big, ratio / 2 + 1e3) + ratio / 2)
+        rounding = (
+            0.0 if a is not None else 2.0**-50 * (np.minimum(big, ratio / 2 + 1e3) + ratio / 2)
+        )
         a = big - ratio / 2 if a is None else np.asarray(a, float)
         near = np.clip(a, -9.0, 1e3)
         log_p = _log_delta(near, ratio) + 1e-13 + (1e-15 + rounding) * (1 + near**2)

@@ -575,7 +575,14 @@ MAKE = {
 }
 
 
-@pytest.mark.parametrize("name", MAKE)
+WIDE = [
+    name for name in MAKE if name.startswith("ComposedLoss") and name[-4:] not in ("rmal", "many")
+]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in WIDE)) for n in MAKE]
+)
 def test_a_loss_of_any_size_answers_or_says_why_not(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -243,7 +243,7 @@ class RandomAnswers(AnswerChances):
         "Bounded by ε."
         keep = Fraction(self.keep)  # near an odds of 1 floats would cancel
         odds = keep * (self.categories - 1) / (1 - keep)
-        return PureLoss(float(above(_changed_answers(query) * math.log1p(odds - 1))))
+        return PureLoss(float(above(_changed_answers(query) * math.log1p(odds - 1), 4)))
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "ε = Δ₀ log(keep (k - 1) / (1 - keep)), δ = 0; an L1 sensitivity of whole codes bounds Δ₀."
