@@ -313,7 +313,7 @@ def _smallest_scale(cls, query: Query, epsilon: float, delta: float, step: float
     def fine(scale):  # in floats neither of the two follows from the other
         return small(scale) and cls(scale, step).loss(query).epsilon(delta) <= epsilon
 
-    start, moved = step / 64, math.sqrt(squared_steps(query, step)) * step
+    start, moved = max(step * 1e-150, 5e-324), math.sqrt(squared_steps(query, step)) * step
     normal = loosened(5e-324, lambda b: gaussian_delta(epsilon, moved / b) <= delta)
     if 8 * step < normal and not small(0.99 * normal) and small(1.01 * normal):
 
