@@ -105,11 +105,23 @@ def first_rule(budget, composition: str | None, cost: Cost):
     return rule if rule.refusal([Entry(cost, "first")]) is None else rule_named(budget, "sum")
 
 
-def say(cost: Cost) -> str:
-    "A cost in words."
+def _shown(value: float, others: list[float]) -> str:
+    "A number in six digits, or in as many as tell it apart from the others."
+    for digits in range(6, 18):
+        text = f"{value:.{digits}g}"
+        if all(other == value or f"{other:.{digits}g}" != text for other in others):
+            break
+    return text
+
+
+def say(cost: Cost, *beside: Cost) -> str:
+    "A cost in words, in as many digits as tell it apart from those beside it."
     if math.isinf(cost.epsilon) and math.isfinite(cost.rho):
-        return f"ρ = {cost.rho:g}"
-    return f"ε = {cost.epsilon:g}" + (f", δ = {cost.delta:g}" if cost.delta else "")
+        return f"ρ = {_shown(cost.rho, [other.rho for other in beside])}"
+    text = f"ε = {_shown(cost.epsilon, [other.epsilon for other in beside])}"
+    if cost.delta:
+        text += f", δ = {_shown(cost.delta, [other.delta for other in beside])}"
+    return text
 
 # %% ../nbs/03_book.ipynb #980d6f23
 _LOSSES = {
@@ -233,10 +245,12 @@ def decode(path, budget, rule):
             raise ValueError("its id is no text")
         held = check_budget(state["epsilon"], state["delta"], state.get("rho"), None)
         entries = [_entry(one, k) for k, one in enumerate(state["history"])]
-        name = state.get("composition", "sum")
+        name, order = state.get("composition", "sum"), state.get("order")
         undecided = name is None and not entries
-        found = None if undecided else rule_named(held, name, state.get("order"))
-        if found and entries and found.refusal(entries):
+        found = None if undecided else rule_named(held, name, order)
+        # a hundredth more, since what was paid by earlier versions may have been rounded down
+        roomy = [part and 1.01 * part for part in held]
+        if entries and rule_named(roomy, name, order).refusal(entries):
             raise ValueError("it has spent more than its budget")
         if any(mixture(entries, entry) for entry in entries):
             raise ValueError("its entries have different neighbours or units")
@@ -246,7 +260,8 @@ def decode(path, budget, rule):
             f"({type(error).__name__}: {error}); it was left as it is"
         ) from error
     if held != budget:
-        theirs, ours = say(budget_of(held)), say(budget_of(budget))
+        theirs, ours = budget_of(held), budget_of(budget)
+        theirs, ours = say(theirs, ours), say(ours, theirs)
         raise ValueError(
             f"{path} holds a budget of {theirs}, not {ours}; open it with its own budget"
         )

@@ -10,14 +10,32 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import fft, special
 
-from .losses import ORDERS, GaussianLoss, Loss, PureLoss, renyi_delta, renyi_epsilon
+from .conversions import above, as_written, conversion, next_up, root_up
+from dpsbi.losses import (
+    ORDERS,
+    GaussianLoss,
+    Loss,
+    PureLoss,
+    divergence,
+    renyi_delta,
+    renyi_epsilon,
+)
 
 # %% ../nbs/01_sums_of_losses.ipynb #a9a7df17-b1
+def _total(values: Iterable[tuple[float, int]], read=Fraction) -> float:
+    "The sum of values that occur so often, rounded up; inf if one is."
+    values = list(values)
+    if any(math.isinf(value) for value, _ in values):
+        return math.inf
+    return next_up(sum((times * read(value) for value, times in values), Fraction(0)), read)
+
+
 @dataclass(frozen=True)
 class Together(Loss):
     "What adds up over several releases; for the parts see `ComposedLoss`."
@@ -30,25 +48,184 @@ class Together(Loss):
 
     @property
     def rho(self) -> float:
-        return math.fsum(times * loss.rho for loss, times in self.parts)
+        return _total((loss.rho, times) for loss, times in self.parts)
 
     @property
     def mu(self) -> float:
-        return math.sqrt(math.fsum(times * loss.mu**2 for loss, times in self.parts))
+        each = [(loss.mu, times) for loss, times in self.parts]
+        if any(math.isinf(mu) for mu, _ in each):
+            return math.inf
+        return root_up(sum((times * Fraction(mu) ** 2 for mu, times in each), Fraction(0)))
 
     def renyi(self, order: ArrayLike = ORDERS) -> np.ndarray:
-        total: Any = sum(times * loss.renyi(order) for loss, times in self.parts)
-        return total
+        with np.errstate(over="ignore"):
+            each = [times * loss.renyi(order) for loss, times in self.parts]
+        return above(np.sum(each, axis=0), len(each) + 1)
 
-    def distribution(self, interval: float) -> Any:
-        each = [loss.distribution(interval) for loss, _ in self.parts]
-        if any(part is None for part in each):
-            return None
-        powers = [part.self_compose(times) for part, (_, times) in zip(each, self.parts)]
-        together = powers[0]
-        for other in powers[1:]:
-            together = together.compose(other)
-        return together
+# %% ../nbs/01_sums_of_losses.ipynb #sum-grid
+def _on_grid(loss: Loss, width: float, top: float) -> tuple[np.ndarray, float]:
+    "Probabilities (m + 1,) of losses 0, width, …, and of an infinite one, whose δ is no smaller."
+    m = max(math.ceil(top / width), 1)
+    x = width * np.arange(m + 1)
+    known = loss.profile(x)
+    assert known is not None
+    fall = np.append(np.diff(known) / math.expm1(-width), 0.0)
+    p = np.maximum(np.append(0.0, fall[:-1]) - math.exp(-width) * fall, 0.0)
+    p[0] = max(1 - known[-1] - p[1:] @ (1 + np.exp(-x[1:])), 0.0)
+    return p, float(known[-1])
+
+# %% ../nbs/01_sums_of_losses.ipynb #sum-tilt
+_LONGEST = 2**18  # points of a grid
+_SMALL = 1e-9  # of δ, that may be given to the ends
+
+
+class _Tilted:
+    "One part on the grid, which occurs so often."
+
+    def __init__(self, loss: Loss, times: int, width: float, top: float):
+        p, self.lost = _on_grid(loss, width, top)
+        self.times, m = times, len(p) - 1
+        self.top = m * width
+        self.x = width * np.arange(-m, m + 1)
+        with np.errstate(divide="ignore"):
+            up = np.log(p)
+        self.log_p = np.append((up[1:] - self.x[m + 1 :])[::-1], up)
+
+    def log_moment(self, tilt: float) -> float:
+        "log M(λ), of all times."
+        return self.times * float(special.logsumexp(self.log_p + tilt * self.x))
+
+    def law(self, tilt: float) -> np.ndarray:
+        "q (2m + 1,)."
+        with np.errstate(invalid="ignore"):  # where all is lost
+            return np.nan_to_num(special.softmax(self.log_p + tilt * self.x))
+
+# %% ../nbs/01_sums_of_losses.ipynb #sum-tilt-2
+class _Curve:
+    """δ of several losses together, an upper bound at each ε, tight near one δ.
+
+    Parameters
+    ----------
+    parts : sequence of (Loss, int)
+        Each with a profile.
+    delta, epsilon : float
+        What is asked about, roughly.
+    tilt, width : float
+        λ, and the width of the grid.
+    """
+
+    def __init__(self, parts, delta: float, tilt: float, width: float):
+        count = sum(times for _, times in parts)
+        rare = max(_SMALL * delta / count, 5e-324)
+        tops = [_reach(loss, rare) for loss, _ in parts]
+        width = max(width, max(tops) / _LONGEST * 4)
+        for _ in range(20):
+            each = [_Tilted(loss, k, width, top) for (loss, k), top in zip(parts, tops)]
+            laws = [part.law(tilt) for part in each]
+            means = [law @ part.x for part, law in zip(each, laws)]
+            spread = [law @ (part.x - m) ** 2 for part, law, m in zip(each, laws, means)]
+            mean, spread = (sum(p.times * v for p, v in zip(each, of)) for of in (means, spread))
+            half = 8 * math.sqrt(spread) + 32 * width
+            if 2 * half / width <= _LONGEST:
+                break
+            width *= 2 * (2 * half / width / _LONGEST)
+        length = fft.next_fast_len(math.ceil(2 * half / width), real=True)
+        first = math.ceil((mean - half) / width)
+        self.width, self.tilt = width, tilt
+        self.x = width * (first + np.arange(length))
+        product: np.ndarray = np.ones(length // 2 + 1, complex)
+        for part, law in zip(each, laws):
+            m = len(part.x) // 2
+            around = np.bincount(np.arange(-m, m + 1) % length, law, length)
+            product = product * fft.rfft(around) ** part.times
+        q = np.roll(fft.irfft(product, length), -(first % length))
+        self.log_total = sum(part.log_moment(tilt) for part in each)
+        self.weight = np.exp(np.minimum(self.log_total - tilt * self.x, 700)) * np.maximum(q, 0.0)
+        self.relative = 1 + 4 * 2.0**-52 * count * (10 + tilt * max(p.top for p in each))
+        self.error = 10 * 2.0**-52 * math.log2(length) * (count + 1)
+        self.lost = -math.expm1(sum(p.times * math.log1p(-min(p.lost, 0.5)) for p in each))
+        self.lost = self.lost * (1 + 1e-14) + self._beyond(each, mean + half, spread)
+        self.farthest = sum(part.times * part.top for part in each)
+
+    def _beyond(self, each, end: float, spread: float) -> float:
+        "What lies above the last point, at most."
+        if sum(part.times * part.top for part in each) < self.x[-1]:
+            return 0.0
+        end = float(self.x[-1])
+        deviation = max(math.sqrt(spread), self.width)
+        tilts = [self.tilt + more / deviation for more in (1.0, 2.0, 4.0, 8.0)]
+        least = min(sum(part.log_moment(t) for part in each) - t * end for t in tilts)
+        return math.exp(min(least + 1e-9, 0.0))
+
+    def beside(self, epsilon: float) -> float:
+        "What the transform, the ends and infinite losses may add to δ."
+        decay = -math.expm1(-2 * self.tilt * self.width)
+        log_bound = self.log_total - self.tilt * epsilon + math.log(self.error)
+        log_bound += 0.5 * math.log(min(len(self.x), 1 / decay))
+        return math.exp(min(log_bound, 700.0)) + self.lost
+
+    def excess(self, first: int, epsilon: float) -> float:
+        "Σ of weight (1 - exp(ε - x)) over the points from this one on, ε being no larger."
+        return self.relative * float(
+            self.weight[first:] @ -np.expm1(np.minimum(epsilon - self.x[first:], 0.0))
+        )
+
+# %% ../nbs/01_sums_of_losses.ipynb #sum-tilt-3
+def _reach(loss: Loss, rare: float) -> float:
+    "A loss that is not exceeded, but where it is infinite or rarely."
+    own = float(getattr(loss, "delta_0", 0.0))
+    return min(loss.epsilon(0.0), loss.epsilon(own + rare))
+
+
+class _Solved(_Curve):
+    "ε at a δ, and δ at an ε; inf and 1 where the window says nothing."
+
+    def delta(self, epsilon: float) -> float:
+        if not self.x[0] <= epsilon:
+            return 1.0
+        first = int(np.searchsorted(self.x, epsilon, side="right"))
+        return min(float(above(self.excess(first, epsilon) + self.beside(epsilon))), 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        low, high = 0, len(self.x) - 1
+        if not self.excess(high, self.x[high]) + self.beside(self.x[high]) <= delta:
+            return math.inf
+        while low < high:  # the first point that is fine
+            k = (low + high) // 2
+            fine = self.excess(k, self.x[k]) + self.beside(self.x[k]) <= delta
+            low, high = (low, k) if fine else (k + 1, high)
+        rounding = 1e-12 * abs(self.x[low]) + 2.0**-50 * self.farthest
+        if low == 0:
+            return max(float(self.x[0] + rounding), 0.0)
+        slope = self.weight[low:] @ np.exp(self.x[low] - self.x[low:])
+        spare = delta - self.beside(self.x[low - 1]) - self.excess(low, self.x[low])
+        down = math.log1p(-min(max(spare / slope, 0.0), 0.999)) if slope > 0 else 0.0
+        return max(float(self.x[low] + max(down, -self.width) + rounding), 0.0)
+
+
+def _solved(parts, delta: float, epsilon: float | None = None) -> _Solved | None:
+    "The curve near δ, or at an ε too; None where it is not known, or rounding would show."
+    count = sum(times for _, times in parts)
+    own = sum(times * getattr(loss, "delta_0", 0.0) for loss, times in parts)
+    if count > 1e9 or any(loss.profile(0.0) is None for loss, _ in parts):
+        return None
+    with np.errstate(over="ignore"):
+        moments = sum(times * divergence(loss) for loss, times in parts)
+    spare = delta - own if epsilon is None else min(delta, renyi_delta(moments, epsilon))
+    if spare <= 0:
+        return None
+    rough = renyi_epsilon(moments, spare)
+    if not 0 < rough < 1e100:
+        return None
+    tilt = float(ORDERS[np.argmin(moments + conversion(spare))]) - 1
+    for _ in range(10):
+        error = 1e-6 * rough if epsilon is None else 1e-7 / tilt  # that the grid may cause in ε
+        curve = _Solved(parts, spare, tilt, math.sqrt(8 * error / ((tilt + 1) * count)))
+        low = float(curve.x[0])
+        if low <= epsilon if epsilon is not None else curve.delta(low) > delta:
+            break
+        tilt /= 2  # the window lies above what is asked for
+    return curve
 
 # %% ../nbs/01_sums_of_losses.ipynb #a9a7df17
 @dataclass(frozen=True)
@@ -67,37 +244,45 @@ class ComposedLoss(Together):
     """
 
     def epsilon(self, delta: float = 0.0) -> float:
-        summed = sum(times * loss.epsilon(0.0) for loss, times in self.parts)
+        parts = _merged(self.parts)
+        if sum(times for _, times in parts) == 1:
+            return parts[0][0].epsilon(delta)
+        summed = _total(((loss.epsilon(0.0), times) for loss, times in parts), as_written)
         if delta == 0:
             return summed
         bounds = [summed, renyi_epsilon(self.renyi(), delta)]
         if math.isfinite(self.mu):
             bounds.append(GaussianLoss(self.mu).epsilon(delta))
-        together = self.distribution(_interval(self))
-        if together is not None:
-            bounds.append(float(together.get_epsilon_for_delta(delta)))
-        return max(min(bounds), 0.0)
+        curve = _solved(parts, delta)
+        return min(bounds) if curve is None else min(*bounds, curve.epsilon(delta))
 
     def delta(self, epsilon: float) -> float:
+        parts = _merged(self.parts)
+        if sum(times for _, times in parts) == 1:
+            return parts[0][0].delta(epsilon)
+        if self.epsilon(0.0) <= epsilon:
+            return 0.0
         bounds = [renyi_delta(self.renyi(), epsilon)]
         if math.isfinite(self.mu):
             bounds.append(GaussianLoss(self.mu).delta(epsilon))
-        together = self.distribution(_interval(self))
-        if together is not None:
-            bounds.append(float(together.get_delta_for_epsilon(epsilon)))
-        return 0.0 if self.epsilon(0.0) <= epsilon else min(bounds)
+        curve = _solved(parts, min(bounds), epsilon)
+        return min(bounds) if curve is None else min(*bounds, curve.delta(epsilon))
 
     def group(self, size: int) -> "ComposedLoss":
         return ComposedLoss(tuple((loss.group(size), times) for loss, times in self.parts))
 
+
+def _merged(parts) -> list[tuple[Loss, int]]:
+    "The parts, normal noises as one; without those that lose nothing."
+    normal = [(loss.mu, times) for loss, times in parts if isinstance(loss, GaussianLoss)]
+    others = [(loss, times) for loss, times in parts if not isinstance(loss, GaussianLoss)]
+    others = [(loss, times) for loss, times in others if loss.epsilon(0.0) > 0]
+    mu = root_up(sum((times * Fraction(mu) ** 2 for mu, times in normal), Fraction(0)))
+    if mu == math.inf:
+        raise ValueError(f"normal noises together have a shift beyond any float: {parts}")
+    return [*others, (GaussianLoss(mu), 1)] if mu > 0 or not others else others
+
 # %% ../nbs/01_sums_of_losses.ipynb #c1b467b8
-def _interval(loss: ComposedLoss) -> float:
-    "The grid of the distribution: fine beside the smallest part, and not too long."
-    scales = [part.mu if math.isfinite(part.mu) else part.epsilon(1e-9) for part, _ in loss.parts]
-    finite = [s for s in scales if 0 < s < math.inf] or [1.0]
-    return float(np.clip(min(finite) / 500, max(1e-7, max(finite) / 1e5), 1e-4))
-
-
 def composed(losses: Iterable[Loss]) -> Loss:
     "The loss of several releases together, equal ones counted once."
     counts: Counter[Loss] = Counter()

@@ -130,11 +130,12 @@ class Account(Counted):
         return f"spent {say(self.spent)} in {releases}{left}{how}"
 
 # %% ../nbs/03_ledger.ipynb #led-refusals
-def _unpaid(entry: Entry, rule, shown: str, left: str, reason: str) -> BudgetError:
+def _unpaid(entry: Entry, rule, budget: Cost, left: Cost, reason: str) -> BudgetError:
     "The error for a cost that the rest does not pay."
+    cost = entry.cost
     return BudgetError(
-        f"{entry.label!r} costs {say(entry.cost)}; of {shown}, "
-        f"{left} remains; {reason} (composition "
+        f"{entry.label!r} costs {say(cost, budget, left)}; of {say(budget, cost, left)}, "
+        f"{say(left, cost, budget)} remains; {reason} (composition "
         f"{rule.name!r}). No record was read and nothing was spent"
     )
 
@@ -158,9 +159,11 @@ def _check_proof(entry: Entry, proof: Proof, entries) -> None:
             "own run"
         )
     if proof.granted != entry.granted or not proof.used <= entry.cost:
+        costs = entry.cost, proof.granted, proof.used
+        paid, granted, used = (say(cost, *costs) for cost in costs)
         raise ValueError(
-            f"{entry.label!r} paid {say(entry.cost)}; a run that was granted "
-            f"{say(proof.granted)} and used {say(proof.used)} is not its run"
+            f"{entry.label!r} paid {paid}; a run that was granted {granted} and used {used} is "
+            "not its run"
         )
 
 # %% ../nbs/03_ledger.ipynb #da0b7d52
@@ -231,8 +234,7 @@ class Ledger(Account):
             rule = book.rule or first_rule(book.budget, self._asked, cost)
             reason = rule.refusal([*book.entries, entry])
             if reason is not None:
-                shown, left = say(self.budget), say(self.remaining)
-                raise _unpaid(Entry(cost, label), rule, shown, left, reason)
+                raise _unpaid(Entry(cost, label), rule, self.budget, self.remaining, reason)
             book.write([*book.entries, entry], rule)
             return entry
 

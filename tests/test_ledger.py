@@ -43,6 +43,7 @@ from dpsbi.accounting import (
 )
 from dpsbi.checkpoint import Checkpoint
 from dpsbi.composition import ComposedLoss
+from dpsbi.conversions import upwards
 from dpsbi.ledger import Ledger
 from dpsbi.losses import (
     ApproximateLoss,
@@ -142,11 +143,11 @@ def test_discrete_laplace_by_enumeration():
 def test_groups_by_their_own_mechanisms():
     "k records move a sum k times as far: the same noise, k times the sensitivity."
     for k in (2, 3, 10):
-        assert GaussianLoss(0.3).group(k) == GaussianLoss(k * 0.3)
+        assert GaussianLoss(0.3).group(k) == GaussianLoss(upwards(lambda read: k * read(0.3)))
         assert ZCDPLoss(0.05).group(k).rho == pytest.approx(GaussianLoss(k * math.sqrt(0.1)).rho)
-        assert LaplaceLoss(0.2).group(k) == LaplaceLoss(k * 0.2) and PureLoss(0.2).group(
-            k
-        ) == PureLoss(k * 0.2)
+        grown = upwards(lambda read: k * read(0.2))
+        assert LaplaceLoss(0.2).group(k) == LaplaceLoss(grown)
+        assert PureLoss(0.2).group(k) == PureLoss(grown)
         assert DiscreteLaplaceLoss(1, 4.0).group(k) == DiscreteLaplaceLoss(k, 4.0)
         grown = 1e-6 * math.expm1(0.3 * k) / math.expm1(0.3)  # the sum of δ e^{jε}, j < k
         assert ApproximateLoss(0.3, 1e-6).group(k).delta_0 == pytest.approx(grown, rel=1e-12)

@@ -19,6 +19,7 @@ from test_public_pages import SAID
 import dpsbi
 from dpsbi.accounting import Cost
 from dpsbi.checks.testing import agrees
+from dpsbi.conversions import next_up
 from dpsbi.ledger import Ledger
 from dpsbi.losses import GaussianLoss, PureLoss
 from dpsbi.mechanisms import (
@@ -298,8 +299,9 @@ def test_one_value_has_the_exact_loss_and_several_the_bound():
         assert Laplace(3.0).loss(one).delta(epsilon) == pytest.approx(found, rel=1e-6)
         atoms = true_delta(DiscreteLaplace(3.0), [0], [2], epsilon, ATOMS)
         assert DiscreteLaplace(3.0).loss(one).delta(epsilon) == pytest.approx(atoms, rel=1e-9)
-    assert Laplace(3.0).loss(two) == DiscreteLaplace(3.0).loss(two) == PureLoss(2 / 3)
-    assert Gaussian(3.0).loss(replace(two, norm="l2")) == GaussianLoss(2 / 3)
+    third = next_up(Fraction(2, 3))
+    assert Laplace(3.0).loss(two) == DiscreteLaplace(3.0).loss(two) == PureLoss(third)
+    assert Gaussian(3.0).loss(replace(two, norm="l2")) == GaussianLoss(third)
     assert SmoothLaplace(1.0).loss(two) is None
 
 
@@ -440,9 +442,8 @@ def test_without_a_delta_normal_noise_is_charged_by_its_loss(ledger):
     for _ in range(2):
         given = release(RECORD, query, mechanism, book)
     for entry in book.history:
-        assert entry.cost.loss == GaussianLoss(1 / 30) and entry.cost.delta == (
-            0 if ledger == "rho" else 0.01
-        )
+        assert entry.cost.loss == GaussianLoss(next_up(Fraction(1, 30)))
+        assert entry.cost.delta == (0 if ledger == "rho" else 0.01)
         if ledger != "rho":
             assert entry.cost == given.mechanism.cost(given.query, entry.cost.delta)
     assert (

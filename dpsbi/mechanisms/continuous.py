@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special
+from scipy import special
 
 from ..accounting import Cost
 from dpsbi.losses import (
@@ -23,12 +23,18 @@ from dpsbi.losses import (
     gaussian_delta,
     gaussian_epsilon,
     loosened,
+    upwards,
 )
 from .mechanism import Example, Mechanism, sensitivity_in
 from .sampler import vetted_noise
 from ..privacy import Query, identity, positive
 
 # %% ../../nbs/mechanisms/03_continuous.ipynb #c9938028-b1
+def _quotient(sensitivity: float, scale: float) -> float:
+    "Rounded up."
+    return upwards(lambda read: read(sensitivity) / read(scale))
+
+
 @dataclass(frozen=True)
 class LaplaceLaw(Mechanism):
     "The law of Laplace noise; for its scale see `Laplace`."
@@ -86,12 +92,12 @@ class Laplace(LaplaceLaw):
 
     def loss(self, query: Query) -> Loss:
         "That of Laplace noise for one value (dim=1); for several, the bound ε = Δ₁/b."
-        ratio = sensitivity_in(query, "l1") / self.scale
+        ratio = _quotient(sensitivity_in(query, "l1"), self.scale)
         return LaplaceLoss(ratio) if query.dim == 1 else PureLoss(ratio)
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
-        "ε = Δ₁/b, δ = 0."
-        return Cost(sensitivity_in(query, "l1") / self.scale, 0.0, self.loss(query))
+        "ε = Δ₁/b, rounded up; δ = 0."
+        return Cost(_quotient(sensitivity_in(query, "l1"), self.scale), 0.0, self.loss(query))
 
     @classmethod
     def calibrate(cls, query: Query, epsilon: float, delta: float = 0.0) -> "Laplace":
@@ -112,7 +118,8 @@ class Laplace(LaplaceLaw):
             With that scale.
         """
         sensitivity, epsilon = sensitivity_in(query, "l1"), positive("epsilon", epsilon)
-        return cls(loosened(sensitivity / epsilon, lambda b: sensitivity / b <= epsilon))
+        start = _quotient(sensitivity, epsilon)
+        return cls(loosened(start, lambda b: _quotient(sensitivity, b) <= epsilon))
 
     @classmethod
     def examples(cls) -> dict[str, Example]:
@@ -165,17 +172,7 @@ class GaussianLaw(Mechanism):
 
     def loss(self, query: Query) -> GaussianLoss:
         "That of normal noise, exact for any number of values: it depends on Δ₂/σ alone."
-        return GaussianLoss(sensitivity_in(query, "l2") / self.scale)
-
-# %% ../../nbs/mechanisms/03_continuous.ipynb #cf0f23ec-r
-def _ratio_at(epsilon, delta) -> float:
-    "The Δ₂/σ at which normal noise has this ε and this δ."
-
-    def gap(log_ratio):
-        found = gaussian_delta(epsilon, math.exp(log_ratio))
-        return math.log(max(found, 1e-320)) - math.log(delta)
-
-    return math.exp(optimize.brentq(gap, -30.0, 30.0, xtol=1e-15))
+        return GaussianLoss(_quotient(sensitivity_in(query, "l2"), self.scale))
 
 # %% ../../nbs/mechanisms/03_continuous.ipynb #cf0f23ec
 @dataclass(frozen=True)
@@ -219,14 +216,15 @@ class Gaussian(GaussianLaw):
             With that standard deviation.
         """
         sensitivity, epsilon = sensitivity_in(query, "l2"), positive("epsilon", epsilon)
-        cls(1.0).cost(query, delta)  # refuses a delta outside (0, 1)
-        start = sensitivity / _ratio_at(epsilon, delta)
+        cls(sensitivity).cost(query, delta)  # refuses a delta outside (0, 1)
+
+        def small(b):
+            return gaussian_delta(epsilon, _quotient(sensitivity, b)) <= delta
 
         def fine(b):  # in floats neither of the two follows from the other
-            paid = cls(b).cost(query, delta).epsilon
-            return paid <= epsilon and gaussian_delta(epsilon, sensitivity / b) <= delta
+            return small(b) and cls(b).cost(query, delta).epsilon <= epsilon
 
-        return cls(loosened(start, fine))
+        return cls(loosened(loosened(5e-324, small), fine))
 
     @classmethod
     def examples(cls) -> dict[str, Example]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost, as_written
-from ..losses import DiscreteLaplaceLoss, Loss, PureLoss, loosened
+from ..losses import DiscreteLaplaceLoss, Loss, PureLoss, loosened, upwards
 from .mechanism import Example, Mechanism, moved_steps
 from .sampler import COUNTABLE, LARGEST, check_countable, opendp_library, vet
 from ..privacy import Query, identity, positive
@@ -127,7 +127,8 @@ class PricedGeometric(GeometricLaw):
         "That of the noise for one value (dim=1); for several, the bound by ε."
         steps = moved_steps(query, self.step)
         if query.dim == 1:
-            return DiscreteLaplaceLoss(steps, self.scale / self.step)
+            scale = -upwards(lambda read: -read(self.scale) / read(self.step))  # rounded down
+            return DiscreteLaplaceLoss(steps, scale)
         return PureLoss(_price_of_steps(steps, self.step, self.scale))
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
@@ -181,7 +182,8 @@ class DiscreteLaplace(PricedGeometric):
         def fine(scale):
             return _price_of_steps(steps, step, scale) <= epsilon
 
-        return cls(loosened(steps * step / epsilon, fine), step)
+        start = upwards(lambda read: steps * read(step) / read(epsilon))
+        return cls(loosened(start, fine), step)
 
     @classmethod
     def examples(cls) -> dict[str, Example]:
@@ -201,8 +203,8 @@ class DiscreteLaplace(PricedGeometric):
 
 # %% ../../nbs/mechanisms/04_discrete.ipynb #65ee2ade
 def _price_of_steps(steps: int, step: float, scale: float) -> float:
-    "ε of so many steps."
-    return float(steps * as_written(step) / as_written(scale))
+    "ε of so many steps, rounded up."
+    return upwards(lambda read: steps * read(step) / read(scale))
 
 # %% ../../nbs/mechanisms/04_discrete.ipynb #304e14c1
 def vetted_discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: float) -> Callable:

@@ -10,15 +10,16 @@ __all__ = ['REACH', 'FINE', 'log_normaliser', 'log_noise_cdf', 'squared_steps', 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from ..accounting import Cost
-from ..losses import Loss, ZCDPLoss, dp_accounting_library, loosened
+from ..conversions import above, gaussian_curve, gaussian_delta, root_up
+from ..losses import Loss, ZCDPLoss, epsilon_at, loosened, upwards
 from .discrete import nearest_step, steps_below, steps_of, whole_steps
 from .mechanism import ALLOWANCE, Example, Mechanism, own_steps, sensitivity_in
 from .sampler import LARGEST, check_countable, opendp_library, vet
@@ -92,34 +93,55 @@ class DiscreteGaussianLoss(Loss):
     steps: int
     scale: float
 
+    def __post_init__(self):
+        super().__post_init__()
+        positive("scale of DiscreteGaussianLoss", self.scale)
+
     @property
     def rho(self) -> float:
-        return self.steps**2 / (2 * self.scale**2)
+        return upwards(lambda read: self.steps**2 / (2 * read(self.scale) ** 2))
 
-    def delta(self, epsilon: float) -> float:
-        if self.steps == 0:
-            return 0.0
-        last = math.floor(self.steps / 2 - epsilon * self.scale**2 / self.steps)
-        here, there = log_noise_cdf([last, last - self.steps], self.scale)
-        return float(max(math.exp(here) - math.exp(epsilon + there), 0.0))
+    def profile(self, epsilon: ArrayLike) -> np.ndarray:
+        epsilon, t, k = np.asarray(epsilon, float), self.scale, self.steps
+        if k == 0 or k / t > 1e150:
+            return np.full(epsilon.shape, min(k, 1.0))
+        if t > FINE:  # nearly that of normal noise; the sum over steps is a little more
+            a = np.minimum(epsilon, 1e3 * (k / t) * (1 + k / t)) * (t / k) - k / (2 * t)
+            more = 1 + 2 * (1 + np.clip(a, 0, 1e3) ** 2) / (t * t)
+            return np.minimum(above(gaussian_curve(epsilon, k / t) * more), 1.0)
+        first, losses, lost, shifted = _levels(k, t)
+        last = np.floor(k / 2 - np.clip(epsilon * t**2 / k, -1e300, 1e300)) - first
+        at = np.clip(last, 0, len(losses) - 1).astype(int)
+        inside = lost[at] - np.expm1(np.minimum(epsilon - losses[at], 0)) * shifted[at]
+        inside = inside + 2.0**-50 * (epsilon + np.abs(losses[at])) * shifted[at]
+        inside = np.minimum(above(inside, 4096 + 4 * len(losses)), 1.0)
+        with np.errstate(over="ignore"):
+            far = above(np.exp(log_noise_cdf(np.minimum(last + first, first), t)), 64)
+        return np.where(last < 0, far, np.where(last >= len(losses), 1.0, inside))
 
     def epsilon(self, delta: float = 0.0) -> float:
-        if self.steps == 0 or delta > 0 and self.delta(0.0) <= delta:
+        if self.steps == 0:
             return 0.0
-        if not delta > 0:
-            return math.inf
-        most = super().epsilon(delta)  # what ρ alone allows
-        if self.delta(most) > delta:
-            return most
-        root = optimize.brentq(lambda e: self.delta(e) - delta, 0.0, most, xtol=1e-15)
-        return min(loosened(root, lambda e: self.delta(e) <= delta), most)
-
-    def distribution(self, interval: float) -> Any:
-        make = dp_accounting_library().from_discrete_gaussian_mechanism
-        return make(self.scale, self.steps, value_discretization_interval=interval)
+        return epsilon_at(self.delta, delta, super().epsilon(delta)) if delta > 0 else math.inf
 
     def group(self, size: int) -> Loss:
-        return ZCDPLoss(size**2 * self.rho)
+        return ZCDPLoss(upwards(lambda read: size**2 * read(self.rho)))
+
+
+@lru_cache(maxsize=8)
+def _levels(steps: int, t: float) -> tuple:
+    """For outputs k = first, first + 1, …: the loss L, δ at ε = L, and e^L Pr(noise <= k - steps).
+
+    δ grows by (1 - exp(-steps/t²)) e^L Pr(noise <= k - steps) from one to the next: no cancelling.
+    """
+    reach = math.ceil(REACH * t)
+    first = -reach
+    k = np.arange(first, min(steps // 2, reach) + 1)
+    losses = (steps / t) * (steps / t) / 2 - k * (steps / t / t)
+    shifted = np.exp(np.minimum(losses + log_noise_cdf(k - float(steps), t), 0.0))
+    fall = -math.expm1(-min(steps / t / t, 800.0))
+    below = math.exp(float(log_noise_cdf(first, t)))  # of all outputs before them, at most
+    return first, losses, np.append(below, below + fall * np.cumsum(shifted)[:-1]), shifted
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #0a01e08f-b1
 @dataclass(frozen=True)
@@ -180,8 +202,10 @@ class DiscreteNormal(NormalSteps):
         D = squared_steps(query, self.step)
         moved = math.isqrt(D)
         if query.dim == 1 or D < 2:
-            return DiscreteGaussianLoss(moved, self._t)
-        return ZCDPLoss(D / (2 * self._t**2))
+            t = -upwards(lambda read: -read(self.scale) / read(self.step))  # rounded down
+            return DiscreteGaussianLoss(moved, t)
+        squared = lambda read: D * read(self.step) ** 2 / (2 * read(self.scale) ** 2)
+        return ZCDPLoss(upwards(squared))
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "The smallest known ε at this δ > 0, with its ρ; ValueError at δ = 0, where ε is infinite."
@@ -252,7 +276,7 @@ class DiscreteGaussian(DiscreteNormal):
         D = squared_steps(query, cls(1.0, step).step)
         if rho is not None and epsilon is None:
             rho = positive("rho", rho)
-            start = step * math.sqrt(D / (2 * rho))
+            start = root_up(D * Fraction(step) ** 2 / Fraction(rho) / 2)
             return cls(loosened(start, lambda b: cls(b, step).loss(query).rho <= rho), step)
         if epsilon is None or rho is not None:
             raise ValueError("state either epsilon (with delta) or rho, one of the two")
@@ -281,23 +305,23 @@ def _quantile(log_u: np.ndarray, t: float) -> np.ndarray:
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #dg-smallest
 def _smallest_scale(cls, query: Query, epsilon: float, delta: float, step: float) -> float:
     "The smallest scale whose ε at this δ is at most `epsilon`."
-    cls(1.0, step).cost(query, delta)  # refuses a delta outside (0, 1)
+    cls(step, step).cost(query, delta)  # refuses a delta outside (0, 1)
+
+    def small(scale):
+        return cls(scale, step).loss(query).delta(epsilon) <= delta
 
     def fine(scale):  # in floats neither of the two follows from the other
-        loss = cls(scale, step).loss(query)
-        return loss.delta(epsilon) <= delta and loss.epsilon(delta) <= epsilon
+        return small(scale) and cls(scale, step).loss(query).epsilon(delta) <= epsilon
 
-    def gap(log_scale):
-        found = cls(math.exp(log_scale), step).loss(query).delta(epsilon)
-        return math.log(max(found, 1e-320)) - math.log(delta)
+    start, moved = max(step * 1e-150, 5e-324), math.sqrt(squared_steps(query, step)) * step
+    normal = loosened(5e-324, lambda b: gaussian_delta(epsilon, moved / b) <= delta)
+    if 8 * step < normal and not small(0.99 * normal) and small(1.01 * normal):
 
-    D = squared_steps(query, step)
-    middle = math.log(step * math.sqrt(D * 2 * math.log(1.25 / delta)) / epsilon)
-    lowest = middle - 12
-    while gap(lowest) <= 0:  # a tiny ε, where δ alone sets the scale
-        lowest -= 12
-    root = math.exp(optimize.brentq(gap, lowest, middle + 4, xtol=1e-14))
-    return loosened(root, fine)
+        def gap(scale):  # close to normal noise, and dear to compute
+            return math.log(cls(scale, step).loss(query).delta(epsilon)) - math.log(delta)
+
+        start = optimize.brentq(gap, 0.99 * normal, 1.01 * normal, rtol=1e-14) * (1 - 2e-14)
+    return loosened(loosened(start, small), fine)
 
 # %% ../../nbs/mechanisms/09_discrete_gaussian.ipynb #e7e3c27f
 def _vetted(mechanism: DiscreteGaussian, D: int) -> Callable:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost, as_written
+from ..conversions import root_up
 from ..losses import Loss
 from ..privacy import Query, positive
 
@@ -404,7 +405,7 @@ def sensitivity_in(query: Query, norm: str) -> float:
     if query.norm == norm or (query.norm, norm) == ("l1", "l2"):
         return query.sensitivity
     if (query.norm, norm) == ("l2", "l1") and query.dim is not None:
-        return math.sqrt(query.dim) * query.sensitivity
+        return root_up(query.dim * Fraction(query.sensitivity) ** 2)
     raise ValueError(wrong_norm(query, norm))
 
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #b1166ff3

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from ..accounting import Cost, as_written
-from ..losses import PureLoss, loosened
+from ..losses import PureLoss, above, loosened
 from .mechanism import Example, Mechanism, moved_steps
 from .sampler import opendp_library, vet
 from ..privacy import Query, identity, positive
@@ -98,7 +98,7 @@ class BinomialCounts(CountChances):
 
     def loss(self, query: Query) -> PureLoss:
         "Bounded by ε."
-        return PureLoss(self.n * _moved_counts(query) * math.log1p(1 / self.m))
+        return PureLoss(float(above(self.n * _moved_counts(query) * math.log1p(1 / self.m))))
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "ε = n Δ₁ log(1 + 1/m), δ = 0; ValueError for a query that may return fractions."
@@ -156,7 +156,8 @@ class BinomialResponse(BinomialCounts):
         BinomialResponse
             With that m.
         """
-        start = 1 / math.expm1(positive("epsilon", epsilon) / (n * _moved_counts(query)))
+        each = positive("epsilon", epsilon) / (n * _moved_counts(query))
+        start = 1 / math.expm1(min(max(each, 1e-308), 700.0))
 
         def fine(m):
             return cls(n, m, population).cost(query).epsilon <= epsilon
@@ -242,7 +243,9 @@ class RandomAnswers(AnswerChances):
 
     def loss(self, query: Query) -> PureLoss:
         "Bounded by ε."
-        return PureLoss(_changed_answers(query) * math.log(self.keep / self._other))
+        keep = Fraction(self.keep)  # near an odds of 1 floats would cancel
+        odds = keep * (self.categories - 1) / (1 - keep)
+        return PureLoss(float(above(_changed_answers(query) * math.log1p(odds - 1), 4)))
 
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "ε = Δ₀ log(keep (k - 1) / (1 - keep)), δ = 0; an L1 sensitivity of whole codes bounds Δ₀."
@@ -290,10 +293,15 @@ class RandomisedResponse(RandomAnswers):
         RandomisedResponse
             With that probability.
         """
-        odds = math.exp(positive("epsilon", epsilon) / _changed_answers(query))
-        start = min(odds / (odds + categories - 1), 1 - 2.0**-53)
+        less = math.exp(-positive("epsilon", epsilon) / _changed_answers(query))
+        start = min(1 / (1 + (categories - 1) * less), 1 - 2.0**-53)
 
         def fine(keep):
+            if not keep > 1 / categories:
+                raise ValueError(
+                    f"at epsilon={epsilon:g} the truth would be told with a probability of "
+                    f"1/{categories}, to the last digit of a float; raise epsilon"
+                )
             return cls(keep, categories).cost(query).epsilon <= epsilon
 
         return cls(loosened(start, fine, towards=0), categories)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
 from ..accounting import Cost
-from ..losses import gaussian_epsilon, loosened
+from ..losses import above, gaussian_epsilon, loosened
 from .continuous import Laplace
 from .mechanism import ALLOWANCE, Example, Mechanism, wrong_norm
 from .sampler import FARTHEST, vetted_noise
@@ -122,8 +122,9 @@ class ScaledLaw(ScaledNoise):
         "ε at this δ > 0 for a query of stated smoothness and dim = p + 1."
         smooth, p = _check_smooth(query, delta)
         xi = smooth * (1 + ALLOWANCE)  # the computed sensitivity is rounded, too
-        slide = self._move(query) / self.multiplier
-        return Cost(self._slide_and_dilate(slide, xi, p, delta), delta)
+        slide = float(above(self._move(query) / self.multiplier))
+        with np.errstate(over="ignore"):
+            return Cost(float(above(self._slide_and_dilate(slide, xi, p, delta))), delta)
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #5739cae6
 @dataclass(frozen=True)
@@ -227,7 +228,8 @@ class SmoothLaplace(SmoothNoise):
         return math.sqrt(query.dim - 1) if query.norm == "l2" else 1.0
 
     def _slide_and_dilate(self, slide, xi, p, delta):
-        return slide + max(p * xi, math.expm1(xi) * stats.gamma(p).isf(delta) - p * xi)
+        tail = above(stats.gamma(p).isf(delta), 4096)
+        return slide + max(p * xi, np.expm1(xi) * tail - p * xi)
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #b41bbf9d
 @dataclass(frozen=True)
@@ -266,9 +268,10 @@ class SmoothGaussian(SmoothNoise):
         return 1.0
 
     def _slide_and_dilate(self, slide, xi, p, delta):
-        tail = stats.chi2(p).isf(delta / 2)
-        dilate = max(p * xi, 0.5 * math.expm1(2 * xi) * tail - p * xi)
-        return gaussian_epsilon(delta / 2 * math.exp(-dilate), slide) + dilate
+        tail = above(stats.chi2(p).isf(delta / 2), 4096)
+        dilate = max(p * xi, 0.5 * np.expm1(2 * xi) * tail - p * xi)
+        rest = delta / 2 * math.exp(-dilate) * (1 - 1e-14 * (1 + dilate))
+        return gaussian_epsilon(rest, slide) + dilate
 
 # %% ../../nbs/mechanisms/06_smooth.ipynb #5c5b74b9
 def vetted_smooth_noise(mechanism: SmoothNoise, p: int, move: float) -> Callable:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..accounting import Cost, as_written
-from ..losses import PureLoss, loosened
+from ..accounting import Cost
+from ..losses import PureLoss, loosened, upwards
 from .discrete import nearest_step, steps_below, steps_of, whole_steps
 from .mechanism import Example, Mechanism, moved_steps
 from .sampler import LARGEST, check_countable, opendp_library, vet
@@ -50,7 +50,7 @@ class Stairs(Mechanism):
     @property
     def _rest(self) -> float:
         "Σ b^k w over the stairs k >= 1, in units of the top one."
-        return self.width / math.expm1(self.drop)
+        return self.width / math.expm1(min(self.drop, 700.0))
 
     def loss(self, query: Query) -> PureLoss:
         "Pure ε."
@@ -147,7 +147,7 @@ class StepLaw(StepStairs):
         "The mean size of the noise, E|z|, in the units of the values."
         rest, r, w = self._rest, self.inner, self.width
         top = r * (r - 1) / 2 + rest * (r - 1)
-        others = (w * (w + 1) / 2 + rest * w) / math.expm1(self.drop)
+        others = (w * (w + 1) / 2 + rest * w) / math.expm1(min(self.drop, 700.0))
         return 2 * self.step * math.exp(self._log_top) * (top + others)
 
     def _prepare(self, query: Query) -> Callable:
@@ -219,13 +219,13 @@ def stairs_of(query: Query, step: float, width: int) -> int:
 
 
 def _price(query, step, width, drop) -> float:
-    "ε of so many stairs."
-    return float(stairs_of(query, step, width) * as_written(drop))
+    "ε of so many stairs, rounded up."
+    return upwards(lambda read: stairs_of(query, step, width) * read(drop))
 
 
 def _candidates(drop, width) -> set[int]:
     "Ends of the top stair, among which is the best: those near the continuous optimum."
-    best = width / (1 + math.exp(drop / 2))
+    best = width / (1 + math.exp(min(drop / 2, 700.0)))
     near = range(math.floor(best) - 3, math.floor(best) + 5)
     return {1, width, *(r for r in near if 1 <= r <= width)}
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost, as_written
-from ..losses import PureLoss, loosened
+from ..losses import PureLoss, loosened, upwards
 from .mechanism import ALLOWANCE, Example, sensitivity_in
 from .staircase import Staircase, Stairs, vetted_staircase
 from ..privacy import Query, identity, positive
@@ -71,7 +71,7 @@ class DensityStairs(Stairs):
 
     def spread(self) -> float:
         "The mean size of the noise, E|z|, in the units of the values."
-        w, q = self.width, 1 / math.expm1(self.drop)
+        w, q = self.width, 1 / math.expm1(min(self.drop, 700.0))
         others = w * (self.inner - w / 2) * q + w**2 * q * (1 + q)
         return 2 * math.exp(self._log_top) * (self.inner**2 / 2 + others)
 
@@ -144,7 +144,7 @@ class ContinuousStaircase(StairLaw):
         "Of this width, at most ε."
         within = lambda d: _price(query, width, d) <= epsilon
         drop = loosened(epsilon / stairs_climbed(query, width), within, towards=0.0)
-        return cls(drop, width, width / (1 + math.exp(drop / 2)))
+        return cls(drop, width, width / (1 + math.exp(min(drop / 2, 700.0))))
 
     @classmethod
     def examples(cls) -> dict[str, Example]:
@@ -158,8 +158,8 @@ class ContinuousStaircase(StairLaw):
 
 # %% ../../nbs/mechanisms/13_stairs.ipynb #cs-price
 def _price(query, width, drop) -> float:
-    "ε of so many stairs."
-    return float(stairs_climbed(query, width) * as_written(drop))
+    "ε of so many stairs, rounded up."
+    return upwards(lambda read: stairs_climbed(query, width) * read(drop))
 
 # %% ../../nbs/mechanisms/13_stairs.ipynb #cs-grid
 FINENESS = 2**26  # steps of a stair: values up to as many stairs from zero fit into 52 bits

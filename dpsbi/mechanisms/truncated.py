@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost
-from ..losses import PureLoss, loosened
+from ..losses import PureLoss, above, loosened, upwards
 from .discrete import DiscreteLaplace, nearest_step, steps_below, steps_of
 from .mechanism import Example, Mechanism, moved_steps
 from .sampler import opendp_library, vet
@@ -141,11 +141,8 @@ class TruncatedGeometric(PricedInRange):
         def fine(scale):
             return _price(cls(scale, low, high), steps, query.dim) <= epsilon
 
-        little, much = steps / epsilon / 2, 4.0 * max(steps / epsilon, 1.0)
-        for _ in range(80):
-            middle = (little + much) / 2
-            little, much = (little, middle) if fine(middle) else (middle, much)
-        return cls(loosened(much, fine), low, high)
+        start = upwards(lambda read: steps / read(epsilon) / 2)
+        return cls(loosened(start, fine), low, high)
 
     @classmethod
     def examples(cls) -> dict[str, Example]:
@@ -167,15 +164,15 @@ class TruncatedGeometric(PricedInRange):
 def _price(mechanism, steps, values) -> float:
     "ε of so many steps, split evenly over the values, rounded up."
     split, range_ = min(values or steps, steps), mechanism.high - mechanism.low
+    rate = min(1 / mechanism.scale, 1e300)
 
-    def of(d):
+    def of(d):  # with log Z(low + d) - log Z(low), so that nothing cancels
         d = min(d, range_)
-        low = float(mechanism.low)
-        gain = mechanism._log_norm(np.array(low + d)) - mechanism._log_norm(np.array(low))
-        return d / mechanism.scale + max(float(gain), 0.0)
+        inner, outer, whole = (math.expm1(-k * rate) for k in (d, range_ - d, range_ + 1))
+        return d / mechanism.scale + math.log1p(-math.exp(-rate) * inner * outer / whole)
 
     each, more = divmod(steps, split)
-    return (more * of(each + 1) + (split - more) * of(each)) * (1 + 2.0**-48)
+    return float(above(more * of(each + 1) + (split - more) * of(each), 16))
 
 
 WIDEST = 2**12  # ranges in a scale

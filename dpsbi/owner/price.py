@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize
 
 from ..accounting import Cost
 from ..composition import ComposedLoss
-from ..losses import PureLoss, RenyiLoss
+from ..losses import PureLoss, RenyiLoss, above, upwards
 from .comparison import Comparisons
 from ..privacy import whole_number
 from ..weights import log_sum
@@ -23,9 +23,14 @@ from ..weights import log_sum
 # %% ../../nbs/owner/21_price.ipynb #6f816f7d
 def log_patterns(steps: int, count: int) -> float:
     "log of the number of outputs with at most `count` accepts in `steps` comparisons."
-    k = np.arange(min(count, steps) + 1)
-    of_length = special.gammaln(k + 1) + special.gammaln(steps - k + 1)
-    return float(log_sum(special.gammaln(steps + 1) - of_length))
+    count = min(count, steps)
+    if count > 2**20:  # too many terms: 2^steps, or by the entropy where that is less
+        share = min(count / steps, 0.5)
+        nats = -share * math.log(share) - (1 - share) * math.log1p(-share)
+        return float(above(steps * nats, 64))
+    k = np.arange(1, count + 1)
+    terms = np.append(0.0, np.cumsum(np.log(float(steps) - k + 1) - np.log(k)))
+    return float(above(log_sum(terms), 64 + count))
 
 # %% ../../nbs/owner/21_price.ipynb #bcca3227
 def cheaper(pure: float, loss: Any, delta: float) -> Cost:
@@ -52,19 +57,31 @@ def solve_scale(cost: Callable[[float], float], epsilon: float, start: float) ->
 # %% ../../nbs/owner/21_price.ipynb #30eb9e31
 def for_threshold(run: Comparisons) -> float:
     "What one threshold costs: Δ / b1."
-    return run.sensitivity / run.b_threshold
+    return _price_of(run, 1, 0)
 
 
 def for_accept(run: Comparisons) -> float:
     "What one accept costs: 2Δ / b2; half of it where distances are monotone."
-    return (1 if run.monotone else 2) * run.sensitivity / run.b_query
+    return _price_of(run, 0, 1)
+
+
+def _price_of(run: Comparisons, thresholds: int, accepts: int) -> float:
+    "What so many of both cost, rounded up."
+    moves = accepts * (1 if run.monotone else 2)
+    return upwards(
+        lambda read: (
+            read(run.sensitivity) * (thresholds / read(run.b_threshold) + moves / read(run.b_query))
+        )
+    )
 
 # %% ../../nbs/owner/21_price.ipynb #ac8da155
 def gaussian_loss(run: Comparisons) -> RenyiLoss:
     "The loss of Gaussian noise: quadratic shifts, and the number of patterns."
     threshold, accept = for_threshold(run), for_accept(run)
     thresholds, steps = run.count if run.resample else 1, run.steps or 0
-    slope = (thresholds * threshold**2 + run.count * accept**2) / 2
+    slope = upwards(
+        lambda read: (thresholds * read(threshold) ** 2 + run.count * read(accept) ** 2) / 2
+    )
     return RenyiLoss(slope, log_patterns(steps, run.count))
 
 
@@ -102,11 +119,10 @@ class Priced(Comparisons):
         """
         if self.noise == "gaussian":
             return gaussian_cost(self, delta)
-        threshold, accept = for_threshold(self), for_accept(self)
         if not self.resample:
-            return Cost(threshold + self.count * accept)
-        loss = ComposedLoss(((PureLoss(threshold + accept), self.count),))
-        return cheaper(self.count * threshold + self.count * accept, loss, delta)
+            return Cost(_price_of(self, 1, self.count))
+        loss = ComposedLoss(((PureLoss(_price_of(self, 1, 1)), self.count),))
+        return cheaper(_price_of(self, self.count, self.count), loss, delta)
 
     def used(self, accepts: int, pending: bool = True, delta: float = 0.0) -> Cost:
         """What a run that ended with so many accepts has provably used.
@@ -133,8 +149,8 @@ class Priced(Comparisons):
             For what is no number of accepts.
         """
         accepts = whole_number("accepts", accepts, 0, most=None)
-        whole, threshold, accept = self.cost(delta), for_threshold(self), for_accept(self)
+        whole = self.cost(delta)
         if whole.delta > 0 or accepts >= self.count:
             return whole
         thresholds = accepts + bool(pending) if self.resample else 1
-        return Cost(min(thresholds * threshold + accepts * accept, whole.epsilon))
+        return Cost(min(_price_of(self, thresholds, accepts), whole.epsilon))

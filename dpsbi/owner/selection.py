@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost
-from ..losses import ZCDPLoss, loosened
+from ..losses import ZCDPLoss, loosened, upwards
 from .noise import as_distances, check_fits, noise_steps, on_grid
 from .price import cheaper, solve_scale
 from ..privacy import positive, whole_number
@@ -51,10 +51,15 @@ class Choice:
         Cost
             Whatever is chosen.
         """
-        each = (1 if self.monotone else 2) * self.sensitivity / self.scale
+        moves = 1 if self.monotone else 2
+
+        def price(of):  # rounded up
+            return upwards(lambda read: of(moves * read(self.sensitivity) / read(self.scale)))
+
+        pure = price(lambda each: self.count * each)
         if self.noise != "gumbel":
-            return Cost(self.count * each)
-        return cheaper(self.count * each, ZCDPLoss(self.count * each**2 / 8), delta)
+            return Cost(pure)
+        return cheaper(pure, ZCDPLoss(price(lambda each: self.count * each**2 / 8)), delta)
 
     def used(self, accepts: int, pending: bool = False, delta: float = 0.0) -> Cost:
         """What a choice has used: all of its cost, whatever was chosen.
