@@ -28,6 +28,10 @@ def flush_folder(folder: str | Path) -> None:
 def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     "Write `data` to `path`, and flush file and folder: a crash leaves the old file or the new one."
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the file in it that is to be written")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder {path.parent} of {path.name} does not exist")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

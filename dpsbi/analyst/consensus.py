@@ -15,7 +15,13 @@ import numpy as np
 from scipy import stats
 
 from .fresh_draws import Fresh, draw_enough
-from .proposals import check_rounds, draws_worth, evidence, no_weight, warn_of_failures
+from dpsbi.analyst.proposals import (
+    about_evidence,
+    check_rounds,
+    draws_worth,
+    no_weight,
+    warn_of_failures,
+)
 from .searches import DEFENSIVE, EXPLORE, LEAST, STARTS, Budget, explore, least_power
 from .thrift import go_on, together, values_seen
 from ..behind import handed_over
@@ -112,8 +118,7 @@ def _best(starts):
 
 def _said(source, failed) -> dict:
     "The evidence, with its error, and how many simulations failed."
-    log_z, error = evidence(source.log_weights)
-    return dict(failed=failed, log_evidence=log_z, log_evidence_se=error)
+    return dict(failed=failed) | about_evidence(source.evidence(), source.log_weights)
 
 
 def _each(fresh) -> list:
@@ -246,7 +251,7 @@ def consensus(
     call = Call.of(running, consensus)
     least = math.ceil(FEWEST * STARTS / EXPLORE)  # one round of each start
     max_simulations = whole_number("max_simulations", max_simulations, least, most=None)
-    release = check_release(release)
+    release = check_release(release, model)
     check_rounds(release, 1, 1, DEFENSIVE)
     check_generator(rng)
     what = about_model(model) | dict(target=target_ess, limit=max_simulations)

@@ -10,7 +10,7 @@ from typing import Unpack
 
 import numpy as np
 
-from .proposals import Rounds, check_rounds, draws_worth, evidence, no_weight
+from .proposals import Rounds, about_evidence, check_rounds, draws_worth, no_weight
 from .thrift import on_its_way
 from ..behind import handed_over, simulate_kept
 from ..kept import Keeper
@@ -67,7 +67,7 @@ def frugal(
         For bad arguments.
     """
     call = Call.of(running, frugal)
-    release = check_release(release)
+    release = check_release(release, model)
     n = whole_number("max_simulations", max_simulations, FEWEST, most=None) // ROUNDS
     check_rounds(release, ROUNDS, n, DEFENSIVE)
     check_generator(rng)
@@ -107,7 +107,7 @@ def _weighed(run, keeper, powers, release, model) -> Posterior:
         warn(f"the search got nowhere: the weights are worth {draws_worth(log_w):.0f} draws")
     info = dict(method="adaptive importance", simulations=made, failed=failed, gave_up=gave_up)
     info |= dict(power_by_round=powers)
-    info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(log_w)))
+    info |= about_evidence(run.evidence(), log_w)
     values = handed_over(release, model, keeper.result(), log_w)
     about = model.prior.names, info | values["info"]
     return Posterior(model.prior.from_unconstrained(run.z), log_w, *about, values=values["values"])

@@ -75,7 +75,7 @@ def sppe(
     Source: SPPE/SPLE, Algorithm 1.
     """
     call = Call.of(running, sppe, training=Training)
-    release = coded(check_release(release))
+    release = coded(check_release(release, model))
     _check_within(release, budgets)
     check_fit(simulations, noise_draws, rounds=rounds, draws=draws)
     share = 0.0 if training.correction == "atomic" else training.defensive

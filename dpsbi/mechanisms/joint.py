@@ -36,11 +36,19 @@ def join(*releases: Release) -> Release:
 
     Raises
     ------
+    TypeError
+        For what is no release.
     ValueError
         Where there is none, or what is protected differs.
     """
     if not releases:
         raise ValueError("join needs at least one release")
+    for each in releases:
+        if not isinstance(each, Release):
+            raise TypeError(
+                "join takes releases one by one, join(a, b) or join(*releases), not "
+                f"{type(each).__name__}"
+            )
     queries = tuple(each.query for each in releases)
     for name in ("neighbours", "unit"):
         told = {getattr(query, name) for query in queries}

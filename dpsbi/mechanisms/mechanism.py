@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import as_written
+from ..arguments import Settings
 from ..losses import Loss
 from ..privacy import Query, positive
 
@@ -41,7 +42,7 @@ class _Members:
         _prepare: Callable[[Query], Callable]
 
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #da9c8558
-class Mechanism(_Members):
+class Mechanism(_Members, Settings):
     "What all mechanisms share; one of your own derives from it and defines the other members."
 
     needs_delta = False  # whether a price (ε, δ) can be stated only at some δ above 0
@@ -216,9 +217,16 @@ def sensitivity_in(query: Query, norm: str) -> float:
 
     Raises
     ------
+    TypeError
+        For what is no query.
     ValueError
         When there is no bound.
     """
+    if not isinstance(query, Query):
+        raise TypeError(
+            "query must be a dpsbi.Query, which states how far one record can move it: "
+            f"Query(fn, sensitivity), not {type(query).__name__}"
+        )
     if query.smoothness is not None:
         raise ValueError(
             "this query's last value is its smooth sensitivity: "
