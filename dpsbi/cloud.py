@@ -6,6 +6,7 @@
 __all__ = ['Held', 'levels', 'Cloud']
 
 # %% ../nbs/05_cloud.ipynb #cloud-imports
+import numbers
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -193,6 +194,6 @@ class Cloud(Held):
         array (d, 2)
             Lower and upper ends.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1 (0.95 for 95 %), not {level}")
+        if not isinstance(level, numbers.Real) or not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1 (0.95 for 95 %), not {level!r}")
         return self.quantile([(1 - level) / 2, (1 + level) / 2]).T

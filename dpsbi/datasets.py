@@ -11,7 +11,7 @@ import pickle
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,7 +105,21 @@ def lost_of(model: Simulator, theta: np.ndarray, lost: np.ndarray) -> tuple[int,
 # %% ../nbs/08_datasets.ipynb #14eadee8-0-s2
 def _checked(model, theta, rng) -> np.ndarray:
     "Data sets (B, ...), one for each row."
-    x = _drawn(model.simulate, theta, rng)
+    try:
+        x = _drawn(model.simulate, theta, rng)
+    except (LookupError, AttributeError) as error:  # of one who takes theta for a table, maybe
+        named = ", ".join(getattr(getattr(model, "prior", None), "names", ()))
+        error.add_note(
+            f"simulate is given theta, one NumPy array of shape {theta.shape}, with the columns "
+            f"{named or 'of the prior'} by number, theta[:, 0]; a function of named parameters is "
+            "what Model.from_function takes"
+        )
+        raise
+    if x is None or isinstance(x, Mapping | str):
+        given = "nothing (None); does it lack a return?" if x is None else type(x).__name__
+        raise ValueError(
+            f"simulate must return one data set per row of theta, in one array, not {given}"
+        )
     try:
         x = unmasked(x, "what simulate returns")
     except ValueError as error:

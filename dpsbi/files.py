@@ -108,6 +108,8 @@ def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     """
     path = Path(os.path.realpath(path))
     check_plain(path, str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder {path.parent} of {path.name} does not exist")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
         with os.fdopen(handle, "wb") as file:

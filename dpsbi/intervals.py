@@ -39,6 +39,7 @@ def true_values(truth: ArrayLike | dict[str, float] | None, names: Sequence[str]
 # %% ../nbs/06_intervals.ipynb #int-labelled
 def labelled(others: Mapping[str, Trusted] | Sequence[Trusted]) -> dict[str, Trusted]:
     "Other posteriors by label: their own, or other 1, other 2, …; TypeError for what is none."
+    others = [others] if isinstance(others, Trusted) else others
     if not isinstance(others, Mapping):
         others = {f"other {k + 1}": other for k, other in enumerate(others)}
     for other in others.values():

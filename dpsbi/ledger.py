@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from .accounting import BudgetError, Cost, Entry, Proof, Sum, as_written
+from .arguments import Settings
 from .book import Book, budget_of, check_budget, first_rule, mixture, opening_rule, say
 from .losses import ZCDPLoss
 from .privacy import positive
 
 # %% ../nbs/03_ledger.ipynb #led-account-b1
-class Opened:
+class Opened(Settings):
     """A budget, with its book.
 
     Parameters: see `Ledger`.

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from .arguments import Settings
 from .functions import RowByRow
 from .prior import FreePrior, Prior
 from .privacy import whole_number
@@ -21,11 +22,11 @@ from .torch_functions import InTorch, OfInputs
 def check_prior(prior: Any) -> None:
     "TypeError for a prior that lacks a member."
     members = ("names", "dim", "sample", "log_prob")
-    missing = [name for name in members if not hasattr(prior, name)]
+    missing = [name for name in members if isinstance(prior, type) or not hasattr(prior, name)]
     if missing:
         raise TypeError(
-            "prior must be a dpsbi.Prior or offer its members; "
-            f"{type(prior).__name__} lacks {', '.join(missing)}"
+            "prior must be a dpsbi.Prior, Prior(theta=scipy.stats.gamma(25)) say, or offer its "
+            f"members; {type(prior).__name__} lacks {', '.join(missing)}"
         )
 
 # %% ../nbs/09_model.ipynb #2f1f8c74
@@ -78,7 +79,7 @@ def _check_together(beyond, independent) -> None:
 
 # %% ../nbs/09_model.ipynb #ef5bb160-b1
 @dataclass(frozen=True)
-class Described:
+class Described(Settings):
     "What a model is made of; for the fields see `Model`."
 
     prior: Any  # a Prior, or what does as one
@@ -247,7 +248,7 @@ class Model(Tensors):
         return cls(prior, by_row, **settings)
 
 # %% ../nbs/09_model.ipynb #c67ed0c9
-from .received import check_complete, check_release  # noqa: F401
+from .received import check_complete, check_model, check_release  # noqa: F401
 from dpsbi.simulation import (  # noqa: F401
     called_twice,
     ignores_rng,

@@ -99,10 +99,11 @@ class Prior(Columns):
         For no marginal, names that coincide, or a marginal that is no density.
     """
 
-    def __init__(self, **marginals: Any):
-        if not marginals:
-            raise ValueError(
-                "a prior needs at least one parameter: Prior(theta=scipy.stats.gamma(25))"
+    def __init__(self, *unnamed: Any, **marginals: Any):
+        if unnamed or not marginals:
+            raise (TypeError if unnamed else ValueError)(
+                "a prior needs at least one parameter, by its name: "
+                "Prior(theta=scipy.stats.gamma(25)), or Prior(**marginals) from a dict"
             )
         super().__init__({name: marginal(name, frozen) for name, frozen in marginals.items()})
         self.marginals = dict(marginals)

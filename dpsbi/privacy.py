@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .arguments import positive
+from .arguments import Settings, positive
 
 # %% ../nbs/00_privacy.ipynb #55c77a1d
 from .arguments import numeric, unmasked, whole_number  # noqa: F401
@@ -38,7 +38,7 @@ def _check_function(fn) -> None:
 
 # %% ../nbs/00_privacy.ipynb #a17a7372-b1
 @dataclass(frozen=True, repr=False)
-class Stated:
+class Stated(Settings):
     "What is stated about a query; for the fields see `Query`."
 
     fn: Callable[[np.ndarray], np.ndarray]
@@ -62,8 +62,8 @@ class Stated:
         for name in ("step", "smoothness"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, positive(name, getattr(self, name)))
-        if self.dim is not None and self.dim < 1:
-            raise ValueError(f"dim must be at least 1, not {self.dim}")
+        if self.dim is not None:
+            whole_number("dim", self.dim, most=None)
 
     def __repr__(self) -> str:
         told = [getattr(self.fn, "__name__", type(self.fn).__name__)]
@@ -72,6 +72,54 @@ class Stated:
             if value != field.default:
                 told.append(f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(told)})"
+
+# %% ../nbs/00_privacy.ipynb #pr-asked
+def _asked(fn: Callable, x: np.ndarray) -> np.ndarray:
+    "What a query's function returns for a batch x; ValueError where that is no array, or it fails."
+    try:
+        value = fn(x)
+    except (LookupError, AttributeError) as error:
+        raise ValueError(
+            f"the query fails ({type(error).__name__}: {error}). It is given a batch of {len(x)} "
+            f"data sets as one NumPy array of shape {x.shape}: axis 0 is the data sets, and "
+            "columns have numbers and no names, as in x[..., 0]"
+        ) from error
+    try:
+        s = unmasked(value, "what the query returns")
+    except ValueError as error:
+        raise ValueError(f"the query must return one array, not a ragged list: {error}") from error
+    if s.dtype.kind == "O" and not s.ndim:
+        lacking = "nothing (None); does it lack a return?" if value is None else ""
+        raise ValueError(f"the query must return an array, not {lacking or type(value).__name__}")
+    return s
+
+
+def _row_for_each(s: np.ndarray, n: int) -> str:
+    "How values s of n data sets, of another shape, become a row for each, in words."
+    if s.shape == (n,):
+        return (
+            "if that is a number for each, make it a column: x.sum(axis=1, keepdims=True), or "
+            "[:, None]"
+        )
+    if s.ndim == 2 and s.shape[1] == n:
+        return "if that is a list of statistics, make them columns: np.column_stack((a, b))"
+    if s.ndim > 2 and s.shape[0] == n:
+        return "put what belongs to one data set into one row: .reshape(len(x), -1)"
+    return (
+        "axis 0 counts the data sets, and must stay: reduce over the axes of one data set, as in "
+        "x.sum(axis=1, keepdims=True)"
+    )
+
+
+def _own_values(query: "Stated") -> str:
+    "What a query with too many values or too few may have overlooked, in words."
+    joined = getattr(query.fn, "queries", ())
+    who = f"each of the {len(joined)} queries joined in it" if joined else "a query"
+    back = ", and identity gives it back" if query.fn is identity else ""
+    return (
+        f"{who} is given all that the simulator returns{back}: it must pick its own values, as "
+        f"lambda x: x[:, :2] does"
+    )
 
 # %% ../nbs/00_privacy.ipynb #a17a7372
 @dataclass(frozen=True, repr=False)
@@ -121,18 +169,18 @@ class Query(Stated):
                 "a query takes a batch of data sets (B, *x); for one data set x, "
                 "call it with x[None]"
             )
-        s = unmasked(self.fn(x), "what the query returns")
+        s = _asked(self.fn, x)
         if x.ndim == 1 and s.shape == x.shape:  # data sets that are one number each
             s = s[:, None]
         if s.ndim != 2 or s.shape[0] != x.shape[0]:
             raise ValueError(
                 f"the query must map a batch of {x.shape[0]} data sets to shape ({x.shape[0]}, r), "
-                f"but it returned shape {s.shape}; did it reduce over the batch axis?"
+                f"a row for each, but it returned shape {s.shape}; {_row_for_each(s, len(x))}"
             )
         if self.dim not in (None, s.shape[1]):
             raise ValueError(
-                f"the query returned {s.shape[1]} values for each data set, "
-                f"where it states dim={self.dim}"
+                f"{self!r} returned {s.shape[1]} values for each data set, where it states "
+                f"dim={self.dim}; {_own_values(self)}"
             )
         return s
 

@@ -42,7 +42,7 @@ class Above:
     def forward(self, theta: np.ndarray) -> np.ndarray:
         "theta to z."
         with np.errstate(divide="ignore"):
-            return np.log(theta - self.low)
+            return np.log(inside(theta, self.low, np.inf) - self.low)
 
     def inverse(self, z: np.ndarray) -> np.ndarray:
         "z to theta."
@@ -62,7 +62,7 @@ class Below:
     def forward(self, theta: np.ndarray) -> np.ndarray:
         "theta to z."
         with np.errstate(divide="ignore"):
-            return -np.log(self.high - theta)
+            return -np.log(self.high - inside(theta, -np.inf, self.high))
 
     def inverse(self, z: np.ndarray) -> np.ndarray:
         "z to theta."
@@ -83,6 +83,7 @@ class Between:
     def forward(self, theta: np.ndarray) -> np.ndarray:
         "theta to z."
         with np.errstate(divide="ignore"):
+            theta = inside(theta, self.low, self.high)
             return np.log(theta - self.low) - np.log(self.high - theta)
 
     def inverse(self, z: np.ndarray) -> np.ndarray:

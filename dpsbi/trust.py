@@ -46,7 +46,10 @@ class Said(Draws):
 
     @property
     def log_evidence_error(self) -> float | None:
-        "Monte Carlo standard error of log_evidence; None where the method has none."
+        """Monte Carlo standard error of log_evidence; None where the method has none.
+
+        inf where the weights rest on a few draws (Pareto k above 0.7), which do not tell it.
+        """
         return self.info.get("log_evidence_se")
 
 # %% ../nbs/05_trust.ipynb #trust-apart

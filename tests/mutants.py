@@ -2169,6 +2169,72 @@ MUTANTS += [
         CONFIDENTIAL,
     ),
     Mutant(
+        "analyst.proposals",
+        """    if k > BELIEVED:
+        error""",
+        """    if k > 10 * BELIEVED:
+        error""",
+        "an error of the evidence that the tail index doubts is stated all the same",
+        "test_exact.py",
+    ),
+    Mutant(
+        "analyst.proposals",
+        "if k > BELIEVED and heard:",
+        "if k > 10 * BELIEVED and heard:",
+        "no warning says that the error of the evidence is unknown",
+        "test_exact.py",
+    ),
+    Mutant(
+        "analyst.proposals",
+        "(power * len(part), log_weight",
+        "(1.0 * len(part), log_weight",
+        "rounds that still search count in the evidence as much as the last",
+        "test_exact.py",
+    ),
+    Mutant(
+        "analyst.proposals",
+        "log_mixture(part[:, : len(n)], n)))",
+        "log_mixture(part, self.counts)))",
+        "the evidence weighs draws by proposals that were fitted to them",
+        "test_exact.py",
+    ),
+    Mutant(
+        "analyst.compare",
+        "probability_error=math.inf if untold else",
+        "probability_error=0.0 if untold else",
+        "a probability beside a doubtful evidence looks certain",
+        "test_exact.py",
+    ),
+    Mutant(
+        "analyst.compare",
+        "    if untold:\n",
+        "    if not names:\n",
+        "nobody hears that a Bayes factor has no error",
+        "test_exact.py",
+    ),
+    Mutant(
+        "analyst.attempts",
+        "if np.isinf([se_a[0], se_b[0]]).any():",
+        "if np.isinf([se_a[0], se_b[0]]).all():",
+        "a run whose evidence has no error confirms another",
+        "test_exact.py",
+    ),
+    Mutant(
+        "analyst.pooling",
+        "return about_evidence((log_z, error), log_w, heard=False)",
+        "return dict(log_evidence=log_z, log_evidence_se=error)",
+        "pooled weights that a few draws hold state an error of the evidence",
+        "test_exact.py",
+    ),
+    Mutant(
+        "transforms",
+        """            theta = inside(theta, self.low, self.high)
+""",
+        "",
+        "a draw that rounds to the border has infinite coordinates, and the next fit is NaN",
+        "test_robustness.py",
+    ),
+    Mutant(
         "analyst.pooling",
         "return part.values.s, start + part.values.rows, share",
         "return part.values.s, part.values.rows, share",

@@ -577,3 +577,118 @@ def test_a_start_that_is_done_early_is_no_trouble_to_those_that_stall():
     "An impatient search in which one start is done after a few rounds, and others go on."
     quick, slow = (searches.Search(None, [0.1, *[p] * n], []) for p, n in ((1.0, 2), (0.2, 8)))
     assert searches._slow([quick, slow], 8) and not searches._slow([quick, quick], 8)
+
+
+# ---- the evidence, where a few draws hold it
+
+
+FEW_PERSONS = Release([5.0, 7.0, 1.0, -1.0], Query(identity, 2), DiscreteLaplace(0.5))
+POLES = Model(
+    Prior(p=stats.dirichlet([0.25] * 4)),
+    lambda theta, rng: rng.multinomial(13, theta).astype(float),
+)
+
+
+@pytest.mark.parametrize("shape", [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.9, 1.2, 1.5, 2.0, 3.0])
+def test_a_doubtful_tail_index_reaches_the_error_of_the_evidence(shape):
+    log_w = shape * np.random.default_rng(1).exponential(size=4000)  # Pareto of this index
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        told = proposals.about_evidence((-3.0, 0.1), log_w)
+        again = proposals.about_evidence((-3.0, 0.1), log_w, heard=False)
+    assert told == again == dict(log_evidence=-3.0, log_evidence_se=0.1 if shape < 0.7 else np.inf)
+    assert [str(each.message)[:34] for each in said] == ["log_evidence rests on a few draws "] * (
+        shape > 0.7
+    )
+
+
+ENGINES = {
+    "importance": lambda rng: dpsbi.importance(
+        FEW_PERSONS, POLES, rng=rng, rounds=5, simulations=100
+    ),
+    "one round": lambda rng: dpsbi.importance(
+        FEW_PERSONS, POLES, rng=rng, rounds=1, simulations=500
+    ),
+    "smc_abc": lambda rng: dpsbi.smc_abc(
+        FEW_PERSONS, POLES, rng=rng, draws=100, max_simulations=8000
+    ),
+    "consensus": lambda rng: room.consensus(FEW_PERSONS, POLES, rng=rng, max_simulations=2000),
+    "frugal": lambda rng: importlib.import_module("dpsbi.analyst.frugal").frugal(
+        FEW_PERSONS, POLES, rng=rng, max_simulations=1500
+    ),
+    "infer": lambda rng: dpsbi.infer(
+        FEW_PERSONS, POLES, rng=rng, max_simulations=1000, neural=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_no_engine_states_an_error_that_its_weights_do_not_tell(name):
+    "The enumerated evidence is -9.544; a run said -9.961 with an error of 0.085."
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = ENGINES[name](np.random.default_rng(0))
+    assert found.pareto_k > 0.7 and found.log_evidence_error == np.inf
+    assert any("log_evidence rests on" in str(each.message) for each in said)
+
+
+def test_what_is_compared_with_a_doubtful_evidence_has_no_error():
+    sure = [Posterior(np.arange(9.0), info=dict(log_evidence=z, log_evidence_se=e)) for z, e in
+            ((-1.0, 0.1), (-2.0, 0.2))]  # fmt: skip
+    doubtful = Posterior(np.arange(9.0), info=dict(log_evidence=-1.5, log_evidence_se=np.inf))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        known = dpsbi.compare(dict(a=sure[0], b=sure[1]))
+    assert np.isfinite(known.drop(columns="exact").astype(float)).all(axis=None)
+    with pytest.warns(UserWarning, match="of 'c' rests on a few draws"):
+        table = dpsbi.compare(dict(a=sure[0], b=sure[1], c=doubtful))
+    assert np.isinf(table.probability_error).all() and np.isinf(table.factor_error["c"])
+    assert table.factor_error["b"] == known.factor_error["b"]
+
+
+def test_the_evidence_of_rounds_is_that_of_their_own_weights():
+    "By hand: each round under the proposals that it had, as much as its power; one round: plain."
+    prior, rng = Prior(a=stats.norm()), np.random.default_rng(5)
+    run = proposals.Rounds(prior, prior, defensive=0.1)
+    means, powers, sizes = [], [], (300, 200, 100)
+    for n in sizes:
+        powers.append(run.adapt(rng))
+        z = run.propose(n, rng)
+        log_eta = stats.norm(2.0, 0.1).logpdf(z[:, 0])
+        run.add(z, log_eta)
+        density = [np.exp(each.log_prob(z)) for each in run.proposals]
+        own = sum(k * q for k, q in zip(run.history[-1], density)) / n
+        means.append(np.exp(log_eta) * density[0] / own)
+        if len(means) == 1:
+            assert run.evidence() == proposals.evidence(run.log_weights)
+    assert powers[0] == 0 < powers[1] < powers[2] <= 1
+    share = np.array(powers) * sizes / (np.array(powers) @ sizes)
+    mean = share @ [w.mean() for w in means]
+    error = np.sqrt(share**2 @ [w.var() / len(w) for w in means]) / mean
+    np.testing.assert_allclose(run.evidence(), (np.log(mean), error), rtol=1e-9)
+    exact = stats.norm(0, np.hypot(1, 0.1)).logpdf(2.0)
+    assert abs(run.evidence()[0] - exact) < 4.9 * run.evidence()[1]  # false alarm: 1e-6
+
+
+def test_evidence_is_pooled_from_parts_that_know_their_error():
+    rng = np.random.default_rng(1)
+    about = [dict(log_evidence=-2.0, log_evidence_se=0.1), dict(log_evidence=-7.0)]
+    about[1]["log_evidence_se"] = np.inf
+    parts = [Posterior(rng.normal(size=500), rng.normal(size=500) / 9, info=i) for i in about]
+    from dpsbi.analyst.pooling import pool
+
+    whole = pool(parts, {})
+    assert np.allclose([whole.log_evidence, whole.log_evidence_error], [-2.0, 0.1])
+    doubtful = [Posterior(np.arange(500.0), 2 * rng.exponential(size=500), info=about[0])] * 2
+    assert pool(doubtful, {}).log_evidence_error == np.inf
+
+
+def test_a_run_without_an_error_of_its_evidence_confirms_no_other():
+    from dpsbi.analyst.attempts import apart
+
+    theta, log_w = np.random.default_rng(1).normal(size=(2, 900))
+    parts = [
+        Posterior(theta, log_w / 9, info=dict(log_evidence=-2.0, log_evidence_se=error))
+        for error in (0.1, np.inf)
+    ]
+    assert "rests on a few draws" in apart(*parts) and apart(parts[0], parts[0]) == ""

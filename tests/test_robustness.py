@@ -1138,3 +1138,188 @@ def test_a_checkpoint_without_a_folder_is_refused_before_anything_is_simulated(
     with pytest.raises(OSError, match=re.escape(str(tmp_path / "nowhere"))):
         run(name, model=hooked(name, tmp_path / "calls"), checkpoint=tmp_path / "nowhere" / "c")
     assert not (tmp_path / "calls").exists()
+
+
+# ---- slips of those who are new here: what they hear is of what they did
+
+SIX = np.arange(6.0).reshape(3, 2)
+ONE, GAMMA_ONE = Query(identity, 1.0), Prior(mean=stats.gamma(3))
+PLAIN = Model(GAMMA_ONE, poisson)
+PUBLISHED = Release([3.0], ONE, Laplace(1.0))
+
+
+def rng_of(seed=0):
+    return np.random.default_rng(seed)
+
+
+def asked(fn, x=SIX, **about):
+    return lambda: Query(fn, 1.0, **about)(x)
+
+
+def joined(width, dim, values=2):
+    part = Release([1.0] * dim, Query(identity, 1.0, dim=width), Laplace(1.0))
+    simulate = lambda theta, rng: np.repeat(poisson(theta, rng), values, axis=1)  # noqa: E731
+    both = dpsbi.join(part, part)
+    return lambda: dpsbi.importance(both, Model(GAMMA_ONE, simulate), rng=rng_of(), rounds=1)
+
+
+SLIPS = {
+    "a number for each data set": (asked(lambda x: x.sum(axis=1)), r"keepdims=True\), or \[:, N"),
+    "a number of all": (asked(lambda x: x.sum()), "axis 0 counts the data sets"),
+    "a sum over the batch": (asked(lambda x: x.sum(axis=0)), "axis 0 counts the data sets"),
+    "two statistics": (asked(lambda x: (x.sum(1), x.max(1))), "column_stack"),
+    "a table of each": (asked(lambda x: x[..., None]), r"reshape\(len\(x\), -1\)"),
+    "nothing": (asked(lambda x: None), "lack a return"),
+    "a dict": (asked(lambda x: {"a": x}), "must return an array, not dict"),
+    "ragged": (asked(lambda x: [[1.0], [1.0, 2.0]]), "ragged"),
+    "a column by name": (asked(lambda x: x["age"]), r"one NumPy array of shape \(3, 2\).*numbers"),
+    "columns by name": (asked(lambda x: x[["a", "b"]]), r"shape \(3, 2\).*no names"),
+    "an attribute": (asked(lambda x: x.age.sum()), r"AttributeError.*shape \(3, 2\)"),
+    "a group": (asked(lambda x: x.groupby("a").size()), r"AttributeError.*shape \(3, 2\)"),
+    "no such axis": (asked(lambda x: x.sum(axis=1), np.ones(4)), r"AxisError.*shape \(4,\)"),
+    "no such column": (asked(lambda x: x[:, 7]), r"IndexError.*shape \(3, 2\)"),
+    "dim in words": (asked(identity, dim="2"), "dim must be a whole number"),
+    "joined identities": (joined(1, 1), r"identity, .*returned 2 values.*dim=1; .* pick its own"),
+    "joined, no dim": (joined(None, 1), "each of the 2 queries joined in it"),
+    "neighbors": (lambda: Query(identity, 1.0, neighbors="replace"), "did you mean 'neighbours'"),
+    "a float for a query": (lambda: Laplace.calibrate(1.0, ONE), "query must be a dpsbi.Query"),
+    "a function for a query": (lambda: Gaussian.calibrate(len, 1.0, 1e-6), "be a dpsbi.Query"),
+    "a ledger's budget": (lambda: Ledger(budget=1.0), "Ledger takes epsilon.* no 'budget'"),
+    "swapped": (lambda: dpsbi.infer(PLAIN, PUBLISHED, rng=rng_of()), "release must be a .*Model"),
+    "no model": (lambda: dpsbi.infer(PUBLISHED, None, rng=rng_of()), "dpsbi.Model.*NoneType"),
+    "a function": (lambda: dpsbi.importance(PUBLISHED, len, rng=rng_of()), "dpsbi.Model"),
+    "a prior": (lambda: dpsbi.sppe(PUBLISHED, GAMMA_ONE, rng=rng_of()), "not Prior"),
+    "the class": (lambda: dpsbi.infer(PUBLISHED, Model, rng=rng_of()), "dpsbi.Model.*not Model"),
+    "amortise a function": (
+        lambda: dpsbi.amortise(ONE, Laplace(1.0), len, rng=rng_of()),
+        "model must be a dpsbi.Model",
+    ),
+    "a target in words": (
+        lambda: dpsbi.infer(PUBLISHED, PLAIN, rng=rng_of(), target_ess="many"),
+        "target_ess must be a finite number",
+    ),
+    "neural in words": (
+        lambda: dpsbi.infer(PUBLISHED, PLAIN, rng=rng_of(), neural="no"),
+        "neural must be a dict",
+    ),
+    "an unnamed prior": (lambda: Prior(stats.gamma(3)), r"by its name: Prior\(theta="),
+    "a bare distribution": (lambda: Model(stats.gamma(3), poisson), r"Prior\(theta=.* lacks names"),
+    "the class of priors": (lambda: Model(Prior, poisson), "must be a dpsbi.Prior"),
+    "simulator": (lambda: Model(GAMMA_ONE, simulator=poisson), "did you mean 'simulate'"),
+    "a query for values": (lambda: Release(ONE, [3.0], Laplace(1.0)), "released values, not Query"),
+    "a dict of values": (lambda: Release({"a": 3.0}, ONE, Laplace(1.0)), "values, not dict"),
+    "a list to join": (lambda: dpsbi.join([PUBLISHED]), r"join\(\*releases\), not list"),
+    "mechanisms one by one": (
+        lambda: dpsbi.Independent(Laplace(1.0), Laplace(1.0)),
+        r"in a list, Independent\(\[a, b\]\)",
+    ),
+    "a seed": (lambda: Posterior(SIX).resample(2, 0), "numpy.random.Generator"),
+    "an interval in words": (lambda: Posterior(SIX).interval("95"), "between 0 and 1"),
+    "a formula": (lambda: Posterior(SIX).derive(a="b * 2"), "must be a function of the param"),
+    "no such folder": (lambda: PUBLISHED.save("/no/such/folder/a.json"), "folder /no/such/folder"),
+    "a folder": (lambda: PUBLISHED.save(tempfile.gettempdir()), "is a folder; name the file"),
+}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_is_answered_in_its_own_terms(name):
+    call, match = SLIPS[name]
+    with pytest.raises((ValueError, TypeError, OSError), match=f"(?s){match}"):
+        call()
+
+
+NOISES = [
+    dpsbi.Laplace,
+    dpsbi.Gaussian,
+    dpsbi.DiscreteLaplace,
+    dpsbi.DiscreteGaussian,
+    dpsbi.Staircase,
+    dpsbi.TruncatedGeometric,
+    dpsbi.BinomialResponse,
+    dpsbi.RandomisedResponse,
+    dpsbi.SmoothLaplace,
+    dpsbi.SmoothGaussian,
+    SparseVector,
+    NoisySmallest,
+]
+
+
+@cases("kind, word", [kind.__name__ for kind in NOISES], ["epsilon", "rho", "sigma"])
+def test_a_budget_is_no_setting_of_noise(kind, word):
+    kind = next(each for each in NOISES if each.__name__ == kind)
+    with pytest.raises(TypeError, match=f"{kind.__name__} takes .* and no '{word}'") as caught:
+        kind(**{word: 0.4})
+    assert word != "epsilon" or f"{kind.__name__}.calibrate(" in str(caught.value)
+
+
+def test_a_network_says_which_value_is_missing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pair = Query(identity, 1.0, dim=2)
+        twice = Model(GAMMA_ONE, lambda theta, rng: rng.poisson(np.repeat(theta, 2, 1)))
+        brief = Training(steps=3, final_steps=3, members=1, flow=Shape(layers=1, hidden=4))
+        network = dpsbi.amortise(
+            pair, Laplace(1.0), twice, rng=rng_of(), simulations=100, training=brief, progress=False
+        )
+        whole = network.posterior(Release([3.0, 4.0], pair, Laplace(1.0)), rng=rng_of(), draws=20)
+        for lacking, where in (([np.nan, 4.0], "1"), ([3.0, np.nan], "2")):
+            release = Release(lacking, pair, Laplace(1.0))
+            for given in (release, release.s_dp):
+                with pytest.raises(ValueError, match=f"no value at {where} of 2.*sppe and infer"):
+                    network.posterior(given, rng=rng_of())
+    again = Posterior(whole.theta, names=whole.names, info=whole.info)  # as from a file
+    with pytest.raises(ValueError, match="not saved with it.*estimator.save"):
+        again.log_prob(whole.theta)
+    with pytest.raises(ValueError, match="not saved with it.*estimator.save"):
+        whole.derive(a=lambda theta: theta[:, 0]).log_prob(whole.theta)
+    with pytest.raises(ValueError, match="the method that made it has no density"):
+        Posterior(whole.theta).log_prob(whole.theta)
+
+
+@pytest.mark.parametrize("fails", ["name", "attribute", "column"])
+def test_a_simulator_that_takes_theta_for_a_table_hears_what_it_is_given(fails):
+    simulate = {
+        "name": lambda theta, rng: theta["mean"],
+        "attribute": lambda theta, rng: theta.rate,
+        "column": lambda theta, rng: theta[:, 1],
+    }[fails]
+    with pytest.raises((IndexError, AttributeError)) as caught:
+        dpsbi.importance(PUBLISHED, Model(GAMMA_ONE, simulate), rng=rng_of(), rounds=1)
+    assert "with the columns mean by number" in caught.value.__notes__[0]
+
+
+AT_THE_BORDER = {
+    "beta": (stats.beta(0.2, 0.2), [0.0, 1.0]),
+    "uniform": (stats.uniform(2, 3), [2.0, 5.0]),
+    "wide": (stats.uniform(-1e9, 2e9), [-1e9, 1e9]),
+    "arcsine": (stats.arcsine(), [0.0, 1.0]),
+    "truncated": (stats.truncnorm(-1, 2), [-1.0, 2.0]),
+    "gamma": (stats.gamma(0.01), [0.0]),
+    "half-Cauchy": (stats.halfcauchy(), [0.0]),
+    "lognormal": (stats.lognorm(3), [0.0]),
+    "inverse gamma": (stats.invgamma(0.5), [0.0]),
+    "pareto": (stats.pareto(0.8), [1.0]),
+    "below": (stats.weibull_max(0.1), [0.0]),
+}
+
+
+@pytest.mark.parametrize("name", AT_THE_BORDER)
+def test_a_draw_that_rounds_to_the_border_keeps_finite_coordinates(name):
+    marginal, border = AT_THE_BORDER[name]
+    prior, theta = Prior(a=marginal), np.array(border)[:, None]
+    z = prior.to_unconstrained(theta)
+    assert np.isfinite(z).all()
+    np.testing.assert_allclose(prior.from_unconstrained(z), theta, rtol=1e-12, atol=1e-300)
+
+
+def test_a_prior_with_poles_ends_no_run():
+    "Six draws in 20,000 round to 1; their coordinate was infinite, and the next fit NaN."
+    ends = Model(
+        Prior(p=stats.beta(0.2, 0.2)), lambda theta, rng: rng.binomial(20, theta).astype(float)
+    )
+    release = Release([19.0], ONE, dpsbi.DiscreteLaplace(0.7))
+    found = dpsbi.importance(release, ends, rng=rng_of(0), rounds=4, simulations=5000)
+    n = np.arange(21)
+    prior = stats.betabinom(20, 0.2, 0.2).pmf(n)
+    exact = np.log(prior @ np.exp(dpsbi.DiscreteLaplace(0.7).log_prob([19.0], n[:, None])))
+    assert abs(found.log_evidence - exact) < 5.5 * found.log_evidence_error

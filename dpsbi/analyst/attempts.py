@@ -195,6 +195,8 @@ def apart(one: Posterior, other: Posterior) -> str:
         return f"an independent run is worth {worth:.0f} draws, too few to compare"
     a, b = (np.append(part.log_evidence, part.mean()) for part in (one, other))
     se_a, se_b = (np.append(part.log_evidence_error, part.mcse()) for part in (one, other))
+    if np.isinf([se_a[0], se_b[0]]).any():
+        return "the evidence of an independent run rests on a few draws, too few to compare"
     z = np.abs(a - b) / np.maximum(np.hypot(se_a, se_b), 1e-300)
     j = int(np.argmax(z))
     if z[j] <= stats.norm.isf(ALARM / 2 / z.size):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..posterior import Posterior
+from ..running import warn
 
 # %% ../../nbs/analyst/52_compare.ipynb #1056cff5
 def compare(
@@ -31,7 +32,8 @@ def compare(
     -------
     pandas.DataFrame
         The best first. log_evidence with its standard error; log_bayes_factor against the best with
-        its error; probability with its error; exact, as the engine says.
+        its error; probability with its error; exact, as the engine says. Errors are inf, and a
+        warning says so, where the weights do not tell them (Pareto k above 0.7).
 
     Raises
     ------
@@ -56,6 +58,13 @@ def compare(
         raise ValueError(f"prior probabilities must be at least 0, one above 0, not {prior}")
     log_z = np.array([posteriors[name].log_evidence for name in names], float)
     error = np.array([_error(posteriors[name]) for name in names])
+    untold = [name for name, each in zip(names, error) if each == math.inf]
+    if untold:
+        warn(
+            f"the log_evidence of {', '.join(map(repr, untold))} rests on a few draws (Pareto k "
+            "above 0.7): what is compared with it has no error that could be told (inf); ask for "
+            "more simulations"
+        )
     share = weight * np.exp(log_z - log_z.max())
     share /= share.sum()
     moved = np.eye(len(names)) - share  # d log P_i / d log Z_j
@@ -67,7 +76,7 @@ def compare(
         log_bayes_factor=log_z - log_z[0],
         factor_error=factor_error,
         probability=share,
-        probability_error=share * np.sqrt(moved**2 @ error**2),
+        probability_error=math.inf if untold else share * np.sqrt(moved**2 @ error**2),
         exact=[posteriors[name].exact for name in names],
     )
     return pandas.DataFrame(columns, index=names)

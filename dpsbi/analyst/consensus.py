@@ -16,9 +16,9 @@ from scipy import stats
 
 from .fresh_draws import Fresh, draw_enough
 from dpsbi.analyst.proposals import (
+    about_evidence,
     check_rounds,
     draws_worth,
-    evidence,
     no_weight,
     warn_of_failures,
     within_prior,
@@ -125,7 +125,7 @@ def _made(budget) -> dict:
 
 def _said(source) -> dict:
     "The evidence, with its error."
-    return dict(zip(("log_evidence", "log_evidence_se"), evidence(source.log_weights)))
+    return about_evidence(source.evidence(), source.log_weights)
 
 
 def _each(fresh) -> list:
@@ -258,7 +258,7 @@ def consensus(
     call = Call.of(running, consensus)
     least = math.ceil(FEWEST * STARTS / EXPLORE)  # one round of each start
     max_simulations = whole_number("max_simulations", max_simulations, least, most=None)
-    release = check_release(release)
+    release = check_release(release, model)
     check_rounds(release, 1, 1, DEFENSIVE)
     check_generator(rng)
     what = about_model(model) | dict(target=target_ess, limit=max_simulations)

@@ -25,7 +25,7 @@ from .training import Learning, Training, train_ensemble
 from ..datasets import where_possible
 from ..mechanisms import Release, coded, with_codes
 from ..mechanisms.mechanism import check_members
-from ..model import Model
+from ..model import Model, check_model
 from ..posterior import Posterior
 from ..prior import FreePrior, Prior, check_continuous
 from ..privacy import Query, read_arrays, whole_number, write_atomically
@@ -178,6 +178,13 @@ def _shown(estimator, release) -> np.ndarray:
         raise ValueError(
             f"the context must have shape ({width},), "
             f"as the releases that this estimator was trained on, not {context.shape}"
+        )
+    if not np.isfinite(context).all():
+        where = ", ".join(map(str, np.flatnonzero(~np.isfinite(context)) + 1))
+        raise ValueError(
+            f"the release has no value at {where} of {width}, and none was missing in training: "
+            "sppe and infer leave out what is missing; for an estimator of many releases, train "
+            "with amortise(query, Budgets(…, missing=0.3), model)"
         )
     return context
 
@@ -360,6 +367,7 @@ def amortise(
     Source: SPPE/SPLE, eq. (6), with nested noise draws.
     """
     call = Call.of(running, amortise)
+    check_model(model)
     check_fit(simulations, noise_draws)
     how = Learning(training, noise_draws, call.device)
     many = isinstance(mechanism, Budgets)

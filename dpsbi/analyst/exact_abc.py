@@ -165,7 +165,7 @@ def exact_abc(
     Gong (2019), Algorithm 1.
     """
     call = Call.of(running, exact_abc)
-    release = check_release(release)
+    release = check_release(release, model)
     draws = whole_number("draws", draws)
     if max_simulations is not None:
         max_simulations = whole_number("max_simulations", max_simulations, most=None)

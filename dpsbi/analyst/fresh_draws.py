@@ -106,6 +106,10 @@ class Fresh(Pool):
         worst = kurtosis(self.prior.from_unconstrained(self.z), weights).max()
         return 2000 * max((1.1 * worst - 3) / 6, 0) ** 3
 
+    def evidence(self) -> tuple[float, float]:
+        "Log evidence and its standard error: proposals that no longer change know of no draw."
+        return evidence(self.log_weights)
+
     def estimate(self, k: int | None = None) -> tuple[np.ndarray, np.ndarray, float]:
         """Log evidence and means (1 + d,), their errors, and the effective size.
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from dpsbi.analyst.proposals import (
     Rounds,
+    about_evidence,
     check_rounds,
     draws_worth,
-    evidence,
     no_weight,
     within_prior,
 )
@@ -74,7 +74,7 @@ def frugal(
         For bad arguments.
     """
     call = Call.of(running, frugal)
-    release = check_release(release)
+    release = check_release(release, model)
     n = whole_number("max_simulations", max_simulations, FEWEST, most=None) // ROUNDS
     check_rounds(release, ROUNDS, n, DEFENSIVE)
     check_generator(rng)
@@ -115,7 +115,7 @@ def _weighed(run, keeper, powers, release, model) -> Posterior:
         warn(f"the search got nowhere: the weights are worth {draws_worth(log_w):.0f} draws")
     info = dict(method="adaptive importance", simulations=made, failed=failed, gave_up=gave_up)
     info |= dict(power_by_round=powers, outside=len(log_w) - made)
-    info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(log_w)))
+    info |= about_evidence(run.evidence(), log_w)
     z, log_w, values = within_prior(run, keeper.result())
     values = handed_over(release, model, values, log_w)
     about = model.prior.names, info | values["info"]

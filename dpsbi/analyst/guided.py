@@ -15,7 +15,7 @@ import numpy as np
 from .exploration import DEFENSIVE, Explored, GuidedRun, explored, first_size
 from .independence import TRIED, doubted, one_of_each
 from .particle_filter import check_run
-from .proposals import Rounds, draws_worth, evidence, no_weight, within_prior
+from .proposals import Rounds, about_evidence, draws_worth, no_weight, within_prior
 from ..behind import handed_over
 from ..mechanisms import Release
 from ..model import Model, released_width
@@ -184,7 +184,7 @@ def _concluded(run, rounds, values, info, draws) -> Posterior:
     if info["doubt"]:
         warn(info["doubt"])
     info |= dict(method="guided values", simulations=made, failed=failed, outside=outside)
-    info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(rounds.log_weights)))
+    info |= about_evidence(rounds.evidence(), rounds.log_weights)
     z, log_w, values = within_prior(rounds, values)
     handed = handed_over(run.release, run.model, values, log_w)
     prior, kept, info = run.model.prior, handed["values"], info | handed["info"]

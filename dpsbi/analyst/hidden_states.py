@@ -236,7 +236,7 @@ def check_run(release: Release, model: Model | StateSpace, counts: dict[str, int
 
     ValueError or TypeError for a release, a model or whole numbers that cannot be used.
     """
-    present = check_release(release)
+    present = check_release(release, model)
     for name, value in counts.items():
         whole_number(name, value, int(name != "warmup"))
     if not hasattr(release.mechanism, "log_prob"):

@@ -16,10 +16,10 @@ import numpy as np
 from .independence import TRIED, doubted, simulate_apart
 from dpsbi.analyst.proposals import (
     Rounds,
+    about_evidence,
     check_memory,
     check_rounds,
     draws_worth,
-    evidence,
     no_weight,
     warn_of_failures,
     within_prior,
@@ -215,7 +215,7 @@ def importance(
     Gong (2019), eq. (10). Cornuet, Marin, Mira and Robert (2012).
     """
     call = Call.of(running, importance)
-    release = check_release(release)
+    release = check_release(release, model)
     check_rounds(release, rounds, simulations, defensive)
     check_memory(rounds * simulations, model.prior.free, rounds + 1)
     size = _Size.of(release, model, rounds, simulations)
@@ -278,7 +278,6 @@ def _told(search, doubt) -> dict:
     "What is to be said of a run."
     run, history, size = search.run, search.history, search.size
     rounds, n, outside = len(run.history), len(run.z), int(np.isneginf(run.log_prior).sum())
-    log_evidence, error = evidence(run.log_weights)
     info = dict(
         method="adaptive importance" if rounds > 1 else "importance",
         simulations=(n - outside) * size.particles + size.tested,
@@ -288,8 +287,7 @@ def _told(search, doubt) -> dict:
         ess_by_round=history["ess"],
         power_by_round=history["power"],
         components=history["components"],
-        log_evidence=log_evidence,
-        log_evidence_se=error,
+        **about_evidence(run.evidence(), run.log_weights),
         particles=size.particles,
         doubt=doubt,
     )

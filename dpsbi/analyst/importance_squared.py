@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .estimated import DEFENSIVE, LEAST, SIGMA, Run, tune
-from .proposals import Rounds, draws_worth, evidence, within_prior
+from .proposals import Rounds, about_evidence, draws_worth, within_prior
 from ..posterior import Posterior
 from ..running import warn
 
@@ -96,6 +96,6 @@ def weighted(run: Run, rounds: Rounds, draws: int, info: dict[str, Any]) -> Post
             f"{info['sd_log_likelihood']:.1f} at the posterior mean: ask for more particles, or "
             "fewer draws"
         )
-    info |= dict(zip(("log_evidence", "log_evidence_se"), evidence(log_w)))
+    info |= about_evidence(rounds.evidence(), log_w)
     z, log_w, _ = within_prior(rounds)
     return Posterior(run.prior.from_unconstrained(z), log_w, run.prior.names, info)

@@ -9,6 +9,7 @@ __all__ = ['pool']
 import numpy as np
 from scipy import special
 
+from .proposals import about_evidence
 from ..kept import Thinned
 from ..posterior import Posterior
 
@@ -34,15 +35,17 @@ def _selection(part: Posterior, start: int) -> tuple[np.ndarray, ...]:
     return part.values.s, start + part.values.rows, share
 
 # %% ../../nbs/analyst/47_pooling.ipynb #po-evidence
-def _pooled_evidence(parts: list[Posterior], shares: np.ndarray) -> dict:
-    "Log evidence and its error, where all the parts have them."
+def _pooled_evidence(parts: list[Posterior], shares: np.ndarray, log_w: np.ndarray) -> dict:
+    "Log evidence and its error, where all the parts have them, by those that know their error."
     if any(part.log_evidence is None or part.log_evidence_error is None for part in parts):
         return {}
     logs = np.array([part.log_evidence for part in parts])
     errors = np.array([part.log_evidence_error for part in parts])
+    known = np.isfinite(errors) if np.isfinite(errors).any() else np.full(len(parts), True)
+    logs, errors, shares = logs[known], errors[known], shares[known] / shares[known].sum()
     log_z = float(special.logsumexp(logs, b=shares))
     error = float(np.linalg.norm(shares * np.exp(logs - log_z) * errors))
-    return dict(log_evidence=log_z, log_evidence_se=error)
+    return about_evidence((log_z, error), log_w, heard=False)
 
 # %% ../../nbs/analyst/47_pooling.ipynb #6c26ddce
 def pool(parts: list[Posterior], info: dict) -> Posterior:
@@ -59,7 +62,7 @@ def pool(parts: list[Posterior], info: dict) -> Posterior:
     shares = shares / shares.sum()
     with np.errstate(divide="ignore"):
         log_w = [np.log(part.weights) + np.log(share) for part, share in zip(parts, shares)]
-    info = info | _pooled_evidence(parts, shares)
+    info = info | _pooled_evidence(parts, shares, np.concatenate(log_w))
     theta = np.concatenate([part.theta for part in parts])
     named = [part.info["values"] for part in parts if "values" in part.info]
     info = info | (dict(values=named[0]) if named else {})

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['temper', 'round_shares', 'Several', 'Weighted', 'Rounds', 'NoWeight', 'check_rounds', 'memory_needed', 'memory_there',
-           'check_memory', 'no_weight', 'within_prior', 'warn_of_failures']
+           'check_memory', 'no_weight', 'within_prior', 'warn_of_failures', 'about_evidence']
 
 # %% ../../nbs/analyst/31_proposals.ipynb #9925ca33
 import math
@@ -31,6 +31,7 @@ from ..prior import Prior, check_continuous
 from ..privacy import whole_number
 from ..received import check_release
 from ..running import warn
+from ..weights import BELIEVED, tail_index
 
 # %% ../../nbs/analyst/31_proposals.ipynb #498fd981
 from .mixtures import DEGREES, StudentMixture  # noqa: F401
@@ -197,6 +198,8 @@ class Rounds(Weighted):
     def __init__(self, prior: Prior, first: Any, defensive: float, ladder: float = 0.0):
         super().__init__(prior, first)
         self.defensive, self.ladder = defensive, ladder
+        self.power = 0.0  # to which the target of the newest proposal was raised
+        self.own: list[tuple[np.ndarray, float]] = []  # of each round: how many each drew; power
 
     def shares(self, n: int, rungs: int | None = None) -> np.ndarray:
         "How many of n draws each proposal makes; as `round_shares`."
@@ -223,7 +226,37 @@ class Rounds(Weighted):
         power = _power(log_base, log_ratio, wanted)
         floor = 1e-8 * np.diag(np.var(self.z[: max(n, 100)], axis=0) + 1e-12)
         self.append(fit_proposal(self.z[kept], log_base + power * log_ratio, floor, rng))
+        self.power = power
         return power
+
+    def add(self, z: np.ndarray, log_eta: np.ndarray) -> None:
+        "One more round: its draws under every proposal, and every weight anew."
+        self.own.append((self.history[-1], self.power))
+        super().add(z, log_eta)
+
+    def evidence(self) -> tuple[float, float]:
+        """Log evidence and its standard error, in which no draw is weighed by a fit to itself.
+
+        Each round is weighed by its own proposals, and counts in proportion to its power, which
+        was known before it was drawn. Where nothing was fitted, all draws count alike.
+        """
+        ends = np.cumsum([len(part) for part in self.parts])[:-1]
+        each = zip(
+            self.own, self.parts, np.split(self.log_prior, ends), np.split(self.log_eta, ends)
+        )
+        rounds = [
+            (power * len(part), log_weight(log_p, log_eta, log_mixture(part[:, : len(n)], n)))
+            for (n, power), part, log_p, log_eta in each
+            if power > 0
+        ]
+        top = max((log_w.max() for _, log_w in rounds), default=-np.inf)
+        if top == -np.inf:
+            return evidence(self.log_weights)
+        share = np.array([size for size, _ in rounds]) / sum(size for size, _ in rounds)
+        scaled = [np.exp(log_w - top) for _, log_w in rounds]
+        mean = share @ [w.mean() for w in scaled]
+        error = math.sqrt(share**2 @ [w.var() / len(w) for w in scaled]) / mean
+        return float(top + math.log(mean)), float(error)
 
 # %% ../../nbs/analyst/31_proposals.ipynb #0d7b7c29-0
 class NoWeight(ValueError):
@@ -322,3 +355,27 @@ def warn_of_failures(failed: int, made: int, beside: int = 0, tried: int = 0) ->
             f"{failed:,} of {made:,} simulations were not finite, or could not have been released "
             f"at all; they have weight zero{_message(beside, tried)}"
         )
+
+# %% ../../nbs/analyst/31_proposals.ipynb #pp-about-evidence
+def about_evidence(
+    found: tuple[float, float], log_weights: np.ndarray, heard: bool = True
+) -> dict[str, float]:
+    """log_evidence and log_evidence_se, as info holds them.
+
+    Parameters
+    ----------
+    found : log evidence and its standard error, as the weights have them
+    log_weights : (n,), unnormalised; where a few hold the evidence (Pareto k above 0.7), they do
+        not tell its error, which then is inf
+    heard : whether a warning says so
+    """
+    log_z, error = found
+    k = tail_index(log_weights)
+    if k > BELIEVED:
+        error = math.inf
+    if k > BELIEVED and heard:
+        warn(
+            f"log_evidence rests on a few draws (Pareto k {k:.2f}): they do not tell its error, "
+            "which is given as inf; ask for more simulations, or for a prior with lighter tails"
+        )
+    return dict(log_evidence=log_z, log_evidence_se=error)

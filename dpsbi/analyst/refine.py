@@ -19,6 +19,7 @@ from .pooling import pool
 from dpsbi.analyst.proposals import (
     NoWeight,
     StudentMixture,
+    about_evidence,
     evidence,
     fit_proposal,
     warn_of_failures,
@@ -30,7 +31,7 @@ from ..mechanisms.joint import Columns
 from ..model import Model, check_release
 from ..posterior import Posterior
 from ..prior import Prior, check_continuous
-from ..privacy import whole_number
+from ..privacy import positive, whole_number
 from ..running import Call, Running, check_generator, warn
 
 # %% ../../nbs/analyst/47_refine.ipynb #ff88cd67
@@ -98,8 +99,8 @@ def recycle(posterior: Posterior, prior: Prior) -> Posterior | None:
     if sims is None or not (sims.log_weights > -np.inf).any():
         return None
     kept = sims.log_weights > -np.inf
-    log_z, error = evidence(sims.log_weights)
-    info = dict(method="recycled", log_evidence=log_z, log_evidence_se=error)
+    told = about_evidence(evidence(sims.log_weights), sims.log_weights, heard=False)
+    info = dict(method="recycled") | told
     theta = prior.from_unconstrained(sims.z[kept])
     return Posterior(theta, sims.log_weights[kept], prior.names, info)
 
@@ -148,7 +149,7 @@ def refine(
     to be trusted; and when it is worth less than target_ess.
     """
     Call.of(running, refine)  # refuses what is none of them
-    whole, release = release, check_release(release)
+    whole, release = release, check_release(release, model)
     check_generator(rng)
     simulations = whole_number("simulations", simulations, 0)
     _check(posterior, release, model, target_ess)
@@ -164,8 +165,8 @@ def refine(
 # %% ../../nbs/analyst/47_refine.ipynb #f036ba92
 def _check(posterior, release, model, target_ess) -> None:
     "ValueError where an argument makes no sense."
-    if target_ess is not None and not 0 < target_ess < math.inf:
-        raise ValueError(f"target_ess must be positive and finite, not {target_ess}")
+    if target_ess is not None:
+        positive("target_ess", target_ess)
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(
             f"{type(release.mechanism).__name__} has no density (log_prob), "

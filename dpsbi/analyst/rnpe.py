@@ -271,7 +271,7 @@ def rnpe(
     """
     call = Call.of(running, rnpe)
     check_device(call.device)
-    release = check_release(release)
+    release = check_release(release, model)
     _check_values(release, error)
     check_generator(rng)
     draws = whole_number("draws", draws)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from .kernel_proposal import KernelProposal, PriorProposal, kernel_proposal
 from .levels import FORCE, DistanceKernel, MechanismKernel  # noqa: F401
 from .populations import Populations, Run
-from .proposals import draws_worth, evidence
+from .proposals import about_evidence, draws_worth, evidence
 from ..behind import handed_over
 from ..kept import Thinned
 from ..mechanisms import Release
@@ -157,8 +157,7 @@ def _posterior(run: Run, z, log_weights, ess, level, draws, history) -> Posterio
     by_mechanism = isinstance(run.kernel, MechanismKernel)
     _warn(run, ess, draws, by_mechanism)
     if by_mechanism:
-        log_evidence, error = evidence(log_weights)
-        info |= dict(log_evidence=log_evidence, log_evidence_se=error)
+        info |= about_evidence(evidence(log_weights), log_weights)
     else:
         info |= dict(tolerance=float(level), scale=run.kernel.scale.tolist())
     values = run.keeper.result() if by_mechanism else None
@@ -265,7 +264,7 @@ def smc_abc(
     Beaumont et al. (2009), eq. (3); Del Moral et al. (2012) for levels by effective sample size.
     """
     call = Call.of(running, smc_abc)
-    release = check_release(release)
+    release = check_release(release, model)
     _check(release, kernel, draws, tolerance, populations, max_simulations)
     scale = _scale(scale, release)
     settings = dict(draws=draws, tolerance=tolerance, limit=max_simulations)

@@ -93,7 +93,7 @@ def sple(
     Source: SPPE/SPLE, Algorithm 2.
     """
     call = Call.of(running, sple, training=Training)
-    release = coded(check_release(release))
+    release = coded(check_release(release, model))
     check_cells_told(release)
     check_fit(simulations, noise_draws, 200, rounds=rounds, draws=draws)
     if not isinstance(form, Fit) and form not in FITS:

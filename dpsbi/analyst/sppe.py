@@ -76,7 +76,7 @@ def sppe(
     Source: SPPE/SPLE, Algorithm 1.
     """
     call = Call.of(running, sppe, training=Training)
-    release = coded(check_release(release))
+    release = coded(check_release(release, model))
     if not hasattr(release.mechanism, "log_prob"):
         raise ValueError(
             f"{type(release.mechanism).__name__} has no density (log_prob), which rounds towards a "

@@ -6,7 +6,7 @@
 __all__ = ['SideBySide', 'Blocks', 'SeparateNoise', 'Independent']
 
 # %% ../../nbs/mechanisms/11_independent.ipynb #984a44e6
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -73,6 +73,11 @@ class Blocks(Around):
     sizes: Any = None  # a tuple, once checked
 
     def __post_init__(self):
+        if not isinstance(self.mechanisms, Iterable):
+            raise TypeError(
+                "Independent takes mechanisms in a list, Independent([a, b]), not "
+                f"{type(self.mechanisms).__name__}"
+            )
         mechanisms = tuple(self.mechanisms)
         if not mechanisms:
             raise ValueError("Independent needs a mechanism for each value, and got none")

@@ -37,11 +37,19 @@ def join(*releases: Release) -> Release:
 
     Raises
     ------
+    TypeError
+        For what is no release.
     ValueError
         Where there is none, one is given twice, or what is protected differs.
     """
     if not releases:
         raise ValueError("join needs at least one release")
+    for each in releases:
+        if not isinstance(each, Release):
+            raise TypeError(
+                "join takes releases one by one, join(a, b) or join(*releases), not "
+                f"{type(each).__name__}"
+            )
     if len(set(map(id, releases))) < len(releases):
         raise ValueError("a release is given twice: its noise was drawn once, and counts once")
     queries = tuple(each.query for each in releases)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost, as_written
+from ..arguments import Settings
 from ..conversions import root_up
 from ..losses import Loss
 from ..privacy import Query, positive
@@ -43,7 +44,7 @@ class _Members:
         _prepare: Callable[[Query], Callable]
 
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #da9c8558
-class Mechanism(_Members):
+class Mechanism(_Members, Settings):
     """What all mechanisms share. One of your own needs `sample` and `log_prob`, of these shapes:
 
     sample(s, rng)
@@ -394,9 +395,16 @@ def sensitivity_in(query: Query, norm: str) -> float:
 
     Raises
     ------
+    TypeError
+        For what is no query.
     ValueError
         When there is no bound.
     """
+    if not isinstance(query, Query):
+        raise TypeError(
+            "query must be a dpsbi.Query, which states how far one record can move it: "
+            f"Query(fn, sensitivity), not {type(query).__name__}"
+        )
     if query.smoothness is not None:
         raise ValueError(
             "this query's last value is its smooth sensitivity: "

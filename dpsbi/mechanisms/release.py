@@ -218,6 +218,11 @@ def _numbers(s_dp) -> np.ndarray:
         given = np.ma.array(given.astype(str), mask=np.ma.getmask(given))
     try:
         return np.ma.filled(np.ma.array(given, float, copy=True, ndmin=1), np.nan)
+    except TypeError as error:  # no numbers at all, such as a query in their place
+        raise TypeError(
+            f"s_dp must be an array of the released values, not {type(s_dp).__name__}: "
+            "Release(s_dp, query, mechanism)"
+        ) from error
     except ValueError as error:
         raise ValueError(
             f"s_dp must hold numbers, NaN where a value was not published ({error}); a column "

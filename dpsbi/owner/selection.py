@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost
+from ..arguments import Settings
 from ..losses import ZCDPLoss, loosened, upwards
 from .noise import as_distances, check_fits, noise_steps, on_grid
 from .price import cheaper, solve_scale
@@ -21,7 +22,7 @@ from ..privacy import positive, whole_number
 
 # %% ../../nbs/owner/23_selection.ipynb #55a8044b-b1
 @dataclass(frozen=True)
-class Choice:
+class Choice(Settings):
     "What is chosen, and what that costs; for the fields see `NoisySmallest`."
 
     sensitivity: float

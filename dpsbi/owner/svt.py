@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..accounting import Cost, Proof
+from ..arguments import Settings
 from ..losses import loosened
 from .noise import LINE, as_distances, noise_steps, on_grid
 from .price import Priced, cheaper, log_patterns, solve_scale  # noqa: F401
@@ -88,7 +89,7 @@ def _ratio(budget: str, accepts: int, accept: int, resample: bool, noise: str) -
     return max(ratio, 2 ** (1 / 3)) if resample else ratio
 
 # %% ../../nbs/owner/21_svt.ipynb #c461e433
-class Calibrated(Priced):
+class Calibrated(Priced, Settings):
     "Comparisons whose scales follow from a budget."
 
     @classmethod
