@@ -106,7 +106,13 @@ class Blocks(Around):
         return [(m, slice(a, b)) for m, a, b in zip(self.mechanisms, starts, ends)]
 
     def check_size(self, size: int) -> None:
-        "ValueError where the mechanisms are for another number of values."
+        """ValueError where it is for another number of values.
+
+        Parameters
+        ----------
+        size : int
+            How many values the query has.
+        """
         self.blocks(size)
 
     def only(self, keep: np.ndarray) -> "Independent":

@@ -93,7 +93,13 @@ class Mechanism(_Members, Settings):
         return None
 
     def check_size(self, size: int) -> None:
-        "ValueError where the mechanism is for another number of query values."
+        """ValueError where it is for another number of values.
+
+        Parameters
+        ----------
+        size : int
+            How many values the query has.
+        """
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
