@@ -292,7 +292,9 @@ def check_container(x: Any) -> None:
 def _without_masks(x):
     "Nested lists, with None for what masked arrays within them hide."
     if isinstance(x, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(x), None, np.ma.getdata(x))
+        shown = np.ma.getdata(x).astype(object)
+        shown[np.ma.getmaskarray(x)] = None
+        return shown
     nested = isinstance(x, list | tuple)
     if nested and any(isinstance(part, list | tuple | np.ma.MaskedArray) for part in x):
         return [_without_masks(part) for part in x]

@@ -41,11 +41,11 @@ def whole_steps(s: ArrayLike, step: float, most: int = 2**62) -> list[int]:
     most : int
         No more steps than this, either way: a public range moves nothing apart.
     """
-    s, width, half = np.asarray(s, float).tolist(), as_written(step), Fraction(1, 2)
+    values, width, half = np.asarray(s, float), as_written(step), Fraction(1, 2)
     if math.frexp(step)[0] == 0.5 and step >= 1:  # a power of two: floats divide exactly
-        k = map(int, nearest_step(s, step))
+        k = [int(v) for v in nearest_step(values, step)]
     else:
-        k = (math.floor(Fraction(v) / width + half) for v in s)
+        k = [math.floor(Fraction(v) / width + half) for v in values.tolist()]
     return [min(max(v, -most), most) for v in k]
 
 

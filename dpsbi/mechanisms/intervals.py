@@ -106,8 +106,8 @@ def _added_up(mechanism, low, high, s) -> np.ndarray:
 
 def _reach(mechanism, least, most, s) -> int:
     "Places beyond least and most (n,) on either side that hold all probability; for some of n."
-    some = {int(f(v)) for v in (least, most, s) for f in (np.argmin, np.argmax)}
-    some = sorted(some | set(np.linspace(0, len(s) - 1, 16).astype(int).tolist()))
+    ends = {int(f(v)) for v in (least, most, s) for f in (np.argmin, np.argmax)}
+    some = sorted(ends | set(np.linspace(0, len(s) - 1, 16).astype(int).tolist()))
     least, most, s, reach = least[some], most[some], s[some], 64
     before = np.full(len(s), -np.inf)
     while True:

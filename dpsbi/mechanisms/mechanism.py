@@ -306,11 +306,11 @@ def _try(name: str, call: Callable, rows: list[np.ndarray], width: tuple) -> Non
                     f"{asked}, but it returned {numbers.shape}; see dpsbi.mechanisms.Mechanism"
                 )
         if 0 < len(errors) < len(LEADS):
-            asked, error = errors.popitem()
+            asked, why = errors.popitem()
             raise ValueError(
-                f"{asked}, but it raised {type(error).__name__}: {error}; "
+                f"{asked}, but it raised {type(why).__name__}: {why}; "
                 "see dpsbi.mechanisms.Mechanism"
-            ) from error
+            ) from why
         if not errors:
             return
 
