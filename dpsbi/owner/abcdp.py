@@ -172,9 +172,8 @@ def abcdp(
     cost, source, pool = terms.cost, trials.source or Private(), trials.pool
     protects = [getattr(distance, what, None) for what in ("neighbours", "unit")]
     pay = partial(ledger.spend, cost, trials.label, *protects)
-    entry = (
-        None if ledger.affords(cost, *protects) else pay()
-    )  # refused before anything is simulated
+    # refused before anything is simulated
+    entry = None if ledger.affords(cost, *protects) else pay()
     if call.checkpoint is not None and pool is None:
         pool = simulate_pool(model, terms.simulations, rng=rng, **running)
     with (
