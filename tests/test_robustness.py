@@ -1157,9 +1157,9 @@ def asked(fn, x=SIX, **about):
 
 
 def joined(width, dim, values=2):
-    part = Release([1.0] * dim, Query(identity, 1.0, dim=width), Laplace(1.0))
+    parts = [Release([1.0] * dim, Query(identity, 1.0, dim=width), Laplace(1.0)) for _ in "ab"]
     simulate = lambda theta, rng: np.repeat(poisson(theta, rng), values, axis=1)  # noqa: E731
-    both = dpsbi.join(part, part)
+    both = dpsbi.join(*parts)
     return lambda: dpsbi.importance(both, Model(GAMMA_ONE, simulate), rng=rng_of(), rounds=1)
 
 
