@@ -157,7 +157,8 @@ def gaussian_delta(epsilon: float, ratio: float) -> float:
         return 1.0 if math.isinf(ratio) else 0.0
     shift = Fraction(ratio)
     a = Fraction(epsilon) / shift - shift / 2  # exact: floats would cancel
-    return float(gaussian_curve(epsilon, ratio, float(min(max(a, -9), 1000))))
+    within = min(max(a, Fraction(-9)), Fraction(1000))
+    return float(gaussian_curve(epsilon, ratio, float(within)))
 
 # %% ../nbs/01_conversions.ipynb #gauss-eps-1
 def _place(value: float) -> int:

@@ -217,8 +217,8 @@ def test_refined_by_a_filter_one_seed_one_result_also_when_killed(tmp_path):
     "how, match",
     [
         (dict(simulations=100), "target_ess"),
-        (dict(target_ess=0), "positive"),
-        (dict(target_ess=np.nan), "positive"),
+        (dict(target_ess=0), "above 0"),
+        (dict(target_ess=np.nan), "above 0"),
         (dict(target_ess=np.inf), "finite"),
         (dict(start=dpsbi.Posterior(np.ones((9, 2)), names=("a", "b"))), "parameters"),
     ],

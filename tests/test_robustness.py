@@ -1217,7 +1217,7 @@ SLIPS = {
     "an interval in words": (lambda: Posterior(SIX).interval("95"), "between 0 and 1"),
     "a formula": (lambda: Posterior(SIX).derive(a="b * 2"), "must be a function of the param"),
     "no such folder": (lambda: PUBLISHED.save("/no/such/folder/a.json"), "folder /no/such/folder"),
-    "a folder": (lambda: PUBLISHED.save(tempfile.gettempdir()), "is a folder; name the file"),
+    "a folder": (lambda: PUBLISHED.save(tempfile.gettempdir()), "is a folder: give the path"),
 }
 
 

@@ -249,7 +249,7 @@ def _steps(query, width, sizes) -> list:
         widths = list(sizes)
     if widths.count(None) == 1:
         widths[widths.index(None)] = width - sum(size or 0 for size in widths)
-    if None in widths or sum(widths) != width:
+    if None in widths or sum(size or 0 for size in widths) != width:
         raise ValueError(
             "the queries that were joined have different steps, and do not say how many values "
             "each has: state the dim of each"

@@ -329,8 +329,6 @@ def check_members(mechanism: Any, s_dp: ArrayLike, beside: int = 0) -> None:
 
     Raises
     ------
-    TypeError
-        For one that cannot draw.
     ValueError
         Where what it returns has another shape, or is no number.
     """
@@ -338,9 +336,8 @@ def check_members(mechanism: Any, s_dp: ArrayLike, beside: int = 0) -> None:
         more = beside + getattr(own, "beside", 0)
         shown = np.append(np.nan_to_num(y), np.ones(more))
         rows, name = [shown, np.ones_like(shown), np.zeros_like(shown)], type(own).__name__
-        if getattr(type(own), "sample", None) is Mechanism.sample and not hasattr(own, "transform"):
-            raise TypeError(f"{name} defines neither sample nor transform")
-        if hasattr(own, "sample"):
+        inherited = getattr(type(own), "sample", None) is Mechanism.sample  # by its transform
+        if hasattr(own, "transform" if inherited else "sample"):
             draw = lambda s: own.sample(s, np.random.default_rng(0))
             _try(f"{name}.sample(s, rng)", draw, rows, y.shape)
         if hasattr(own, "log_prob"):

@@ -86,7 +86,8 @@ def rehearse(distance, shape: tuple, y: np.ndarray) -> None:
     records = getattr(distance, "n", None) or SHOWN if hidden(distance) else shape[0]
     data = [(x, y) for x in (*stand_ins, *varied((records, *shape[1:])))]
     within = charged_sensitivity(distance) - distance.sensitivity
-    answers = ask_twice(lambda x, y: _measure(distance, x)(y), data, "the distance", within)
+    ask = lambda x, y: np.asarray(_measure(distance, x)(y), float)  # noqa: E731
+    answers = ask_twice(ask, data, "the distance", within)
     if hasattr(distance, "rehearse"):
         distance.rehearse(shape, y)
         return
