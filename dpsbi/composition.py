@@ -123,8 +123,9 @@ class _Curve:
             each = [_Tilted(loss, k, width, top) for (loss, k), top in zip(parts, tops)]
             laws = [part.law(tilt) for part in each]
             means = [law @ part.x for part, law in zip(each, laws)]
-            spread = [law @ (part.x - m) ** 2 for part, law, m in zip(each, laws, means)]
-            mean, spread = (sum(p.times * v for p, v in zip(each, of)) for of in (means, spread))
+            spreads = [law @ (part.x - m) ** 2 for part, law, m in zip(each, laws, means)]
+            mean = float(sum(p.times * m for p, m in zip(each, means)))
+            spread = float(sum(p.times * v for p, v in zip(each, spreads)))
             half = 8 * math.sqrt(spread) + 32 * width
             if 2 * half / width <= _LONGEST:
                 break

@@ -216,7 +216,7 @@ class DiscreteLaplaceLoss(Loss):
     def profile(self, epsilon: ArrayLike) -> np.ndarray:
         "By the outputs up to `last`; rounding may move that end, so its neighbours are tried."
         e, whole, k, b = np.asarray(epsilon, float), self._pure.epsilon_0, self.steps, self.scale
-        alpha, best = math.exp(-min(1 / b, 800)), 0.0
+        alpha, best = math.exp(-min(1 / b, 800)), np.zeros(e.shape)
         with np.errstate(over="ignore"):
             end = np.floor((k - e * b) / 2)
             for last in (np.clip(end + by, 0, k - 1) for by in (-1, 0, 1)):
@@ -304,7 +304,7 @@ class ApproximateLoss(Loss):
         e = self.epsilon_0
         with np.errstate(over="ignore"):  # δ_0 (1 + e^ε + e^2ε + …)
             terms = float(np.expm1(size * e) / np.expm1(e)) if e > 0 else size
-        grown = float(min(above(self.delta_0 * terms), 1.0)) if self.delta_0 > 0 else 0.0
+        grown = min(float(above(self.delta_0 * terms)), 1.0) if self.delta_0 > 0 else 0.0
         return ApproximateLoss(upwards(lambda read: size * read(e)), grown)
 
 
