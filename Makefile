@@ -33,14 +33,16 @@ lab: .venv/.installed
 	$(BIN)/jupyter lab nbs
 
 # ---- proving it
-test: .venv/.installed  # fast cells of every notebook and fast tests of every file, in one pool
-	$(BIN)/python tests/run_fast.py $(ARGS)
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
-test-slow: .venv/.installed .venv/.dask  # goes on where it stopped; ARGS=--summary shows the record
-	$(BIN)/python tests/run_slow.py $(ARGS)
+test: .venv/.installed  # fast tests and fast cells; ARGS="-k svt" for some, ARGS=--lf for what failed last
+	$(PYTEST) --durations=10 $(ARGS)
 
-mutants: .venv/.installed  # small wrongs, one at a time: which test sees each
-	$(BIN)/python tests/mutants.py $(ARGS)
+test-slow: .venv/.installed .venv/.dask  # hours; ARGS=--shard=1/6 for a part
+	$(PYTEST) -m slow --durations=10 $(ARGS)
+
+mutants: .venv/.installed  # small faults, one at a time: a fast test has to fail; ARGS="-k owner.svt"
+	$(BIN)/python -m pytest -n auto tests/mutants.py $(ARGS)
 
 package: .venv/.installed  # wheel and source archive, from a clone, in fresh environments
 	$(BIN)/python tests/package.py $(PYTHON) --first "$(TORCH)" $(ARGS)
@@ -55,11 +57,10 @@ bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs 
 	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step
-export: .venv/.installed  # and says which names want a row, and which pictures are old
+export: .venv/.installed  # and says which names want a row
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 	@$(BIN)/python tests/places.py
-	@$(BIN)/python tests/pictures.py
 
 # with agg, a notebook would be written without its figures
 execute bench: export MPLBACKEND := module://matplotlib_inline.backend_inline
@@ -70,10 +71,15 @@ execute: .venv/.installed  # make execute NB=nbs/00_privacy.ipynb
 readme: .venv/.installed
 	$(BIN)/python nbs/readme.py
 
-# what is committed must be what the notebooks say: exported, clean, and the README written from the index
-check: export
-	$(BIN)/python nbs/readme.py --check
-	@test -z "$$(git status --porcelain)" || { git status --short; git diff | head -60; echo "notebooks are not clean, or the package is out of step: make export, and commit" >&2; exit 1; }
+# notebooks clean and exported, README written from the index: nothing changes when all are written again
+SOURCES := find nbs dpsbi -path nbs/_build -prune -o \( -name '*.ipynb' -o -name '*.py' \) -print | sort | xargs sha256sum
+check: .venv/.installed
+	@$(SOURCES) > .venv/.before
+	@$(MAKE) --no-print-directory export
+	@$(SOURCES) > .venv/.after
+	@cmp -s .venv/.before .venv/.after || { diff .venv/.before .venv/.after | sed -n 's/^> [0-9a-f]* */changed: /p'; \
+		echo "a notebook was not clean, or the package not in step; it is now: look at it, and commit it" >&2; exit 1; }
+	@$(BIN)/python nbs/readme.py --check
 
 # ---- the site: notebooks as they are, with their outputs; nothing is fetched when a page is read
 MATHJAX := mathjax@3.2.2

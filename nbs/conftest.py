@@ -29,8 +29,8 @@ MANY = 20  # pages
 
 def pytest_collect_file(file_path, parent):
     "Notebooks, where nbdev finds them."
-    names = file_path.relative_to(ROOT).parts
-    if file_path.suffix == ".ipynb" and not any(name.startswith(("_", ".")) for name in names):
+    hidden = any(name.startswith(("_", ".")) for name in file_path.relative_to(ROOT).parts)
+    if file_path.suffix == ".ipynb" and not hidden:
         return Notebook.from_parent(parent, path=file_path)
 
 
@@ -75,20 +75,26 @@ class Failed(Exception):
 
 class Page(pytest.Item):
     def runtest(self):
-        with tempfile.TemporaryFile("w+") as said:
-            pid = os.fork()
-            if not pid:
-                _child(self.path, ["slow"] if self.name == "fast" else [], said)
-            _, status = os.waitpid(pid, 0)
-            said.seek(0)
-            if status:
-                raise Failed(said.read() or f"the process ended with status {status}")
+        trouble = said_by(self.path, ["slow"] if self.name == "fast" else [])
+        if trouble:
+            raise Failed(trouble)
 
     def repr_failure(self, excinfo):
         return str(excinfo.value) if excinfo.errisinstance(Failed) else str(excinfo.getrepr())
 
     def reportinfo(self):
         return self.path, None, f"{self.path.relative_to(ROOT)}::{self.name}"
+
+
+def said_by(path, skipped):
+    "What a page says where it fails; nothing where it passes. Cells with these flags are skipped."
+    with tempfile.TemporaryFile("w+") as said:
+        pid = os.fork()
+        if not pid:
+            _child(path, skipped, said)
+        _, status = os.waitpid(pid, 0)
+        said.seek(0)
+        return (said.read() or f"the process ended with status {status}") if status else ""
 
 
 def _child(path, skipped, said):

@@ -382,3 +382,7 @@ def test_the_gallery_has_its_pictures():
         cells = {c["id"]: c for c in read(NBS / f"{page}.ipynb")["cells"]}
         assert name in cells, f"{page} has no cell {name} any more: choose another picture"
         assert any("image/png" in o.get("data", {}) for o in cells[name]["outputs"])
+
+
+def test_no_page_shows_where_packages_lie_on_a_machine():
+    assert not [path.name for path in NOTEBOOKS if "site-packages" in path.read_text()]

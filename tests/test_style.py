@@ -9,9 +9,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from forked import notebook_files
 
 ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted(
+    path
+    for path in (ROOT / "nbs").rglob("*.ipynb")
+    if not any(part.startswith(("_", ".")) for part in path.relative_to(ROOT).parts)
+)  # none that `make docs` has built
 MODULES = sorted(path for path in (ROOT / "dpsbi").rglob("*.py") if path.name != "_modidx.py")
 
 
@@ -157,7 +161,7 @@ def test_a_colour_picked_by_hand_is_seen(source, seen):
 
 def code_cells():
     "(notebook, cell's id, its code without magics) of all notebooks."
-    for path in notebook_files():  # none that `make docs` has built
+    for path in NOTEBOOKS:
         for name, source in code_of(path).items():
             yield path.relative_to(ROOT).as_posix(), name, without_magics(source)
 

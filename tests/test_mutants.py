@@ -1,0 +1,22 @@
+"""The list of mutants names code and tests that exist."""
+
+import ast
+
+import pytest
+from mutants import MUTANTS, ROOT, files, where
+
+
+@pytest.mark.parametrize("module", sorted({mutant["module"] for mutant in MUTANTS}))
+def test_each_stands_once_in_its_module_and_names_tests(module):
+    for mutant in (each for each in MUTANTS if each["module"] == module):
+        text = (ROOT / where(mutant)).read_text()
+        assert text.count(mutant["old"]) == 1, mutant
+        ast.parse(text.replace(mutant["old"], mutant["new"]))
+        for name in files(mutant):
+            file, _, test = name.partition("::")
+            assert (ROOT / file).exists() and f"def {test}" in (ROOT / file).read_text(), mutant
+
+
+def test_none_is_listed_twice():
+    names = [(mutant["module"], mutant["why"]) for mutant in MUTANTS]
+    assert len(names) == len(set(names))
