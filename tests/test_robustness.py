@@ -276,7 +276,7 @@ FAILING = [name for name in SIMULATED if name != "abcdp"]
 FAILURES = itertools.cycle([(0.05, np.nan), (0.5, np.inf)])
 
 
-@pytest.mark.parametrize("name, failure", zip(FAILING, FAILURES), ids=FAILING)
+@pytest.mark.parametrize("name, failure", list(zip(FAILING, FAILURES)), ids=FAILING)
 def test_failed_simulations_are_counted_and_said(name, failure):
     share, value = failure
     result, said = heard(name, model=failing(share, value))
