@@ -14,7 +14,7 @@ PYTHON := python3
 	@echo "Setting up .venv (a minute or two, once) ..."
 	@test -x $(BIN)/python || python3 -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"  # first and by itself: its CPU build, where the index has one
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]"
 	@touch $@
 
 .venv/.docs: .venv/.installed

@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../nbs/11_names.ipynb #df7f63b2
 from importlib import import_module
+from importlib.util import find_spec
 
 __version__ = "0.1.0"
 
@@ -80,7 +81,8 @@ _MODULES = (
     "owner analyst planning checks"
 ).split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-__all__ = sorted(_HOME_OF)
+_NEURAL = () if find_spec("torch") else ("amortise", "rnpe", "sple", "sppe")
+__all__ = sorted(_HOME_OF.keys() - set(_NEURAL))  # `from dpsbi import *` works without torch
 
 
 def _mechanisms() -> dict[str, type]:

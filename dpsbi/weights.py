@@ -100,7 +100,12 @@ def arviz_library() -> Any:
     "ArviZ, imported when first needed, without the old line's notice of the new one."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        import arviz
+        try:
+            import arviz
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(
+                "to_arviz needs ArviZ: pip install 'dpsbi[arviz]'"
+            ) from missing
     return arviz
 
 # %% ../nbs/04_weights.ipynb #post-shape

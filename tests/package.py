@@ -39,14 +39,14 @@ for module in pkgutil.walk_packages(dpsbi.__path__, "dpsbi."):
         importlib.import_module(module.name)
         loaded += 1
     except ModuleNotFoundError as error:
-        assert absent and "pip install torch" in str(error), (module.name, error)
+        assert absent and "dpsbi[neural]" in str(error), (module.name, error)
         refused[module.name] = str(error)
 for name in ("sppe", "sple", "amortise", "rnpe"):
     try:
         getattr(dpsbi, name)
         assert not absent, name
     except ModuleNotFoundError as error:
-        assert absent and "pip install torch" in str(error), error
+        assert absent and "dpsbi[neural]" in str(error), error
 release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
 model = counts.gamma_poisson(25, 1)
 found = dpsbi.infer(release, model, rng=np.random.default_rng(1), progress=False)
@@ -86,8 +86,9 @@ def contents(wheel: Path) -> dict[str, int]:
 
 
 def complete(wheel: Path, clone: Path) -> int:
-    "How many files of the package are in the wheel: all that git knows."
+    "How many files of the package are in the wheel: all that git knows, without nbdev's index."
     known = ran("git", "-C", clone, "ls-files", "dpsbi").splitlines()
+    known.remove("dpsbi/_modidx.py")
     missing = set(known) - set(contents(wheel))
     if missing:
         raise RuntimeError(f"not in the wheel: {sorted(missing)}")
@@ -116,12 +117,14 @@ def installed(interpreter: Path, wheel: Path, options: argparse.Namespace) -> No
     if options.first and not without:
         ran(*pip, options.first)
     if not without and not options.lowest:
-        ran(*pip, wheel)
+        ran(*pip, f"{wheel}[all]")
         return
     ran(*pip, "--no-deps", wheel)
     program = "from importlib.metadata import requires; print(*requires('dpsbi'), sep='\\n')"
     required = ran(interpreter, "-c", program).splitlines()
-    names = [name for name in required if ";" not in name and not name.startswith(tuple(without))]
+    wanted = [name for name in required if ";" not in name or "all" in name.partition(";")[2]]
+    names = [name.partition(";")[0].strip() for name in wanted]
+    names = [name for name in names if not name.startswith(tuple(without))]
     ran(*pip, *(map(at_lowest, names) if options.lowest else names))
 
 

@@ -9,6 +9,7 @@ __all__ = ['FEWEST_APART', 'CHECK_IT', 'STEPS', 'ALONE_EACH', 'FEW_BEHIND', 'UNT
 import math
 import warnings
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Unpack
 
 import numpy as np
@@ -60,7 +61,8 @@ def infer(
     max_simulations : of the simulator, in all, never exceeded; a path of a `StateSpace` and a data
         set of `LatentRecords` count as one each
     neural : more arguments of `sppe` (or, without a density, of `amortise`), should it be needed;
-        False: no network is trained, and the best of what else was found is returned
+        False, or None where torch is not installed: no network is trained, and the best of what
+        else was found is returned
     **running : see `dpsbi.running.NeuralRunning`
 
     Returns
@@ -80,6 +82,7 @@ def infer(
     whole = hasattr(model, "step") or hasattr(model, "contributions")
     release = release if whole else check_release(release, model)
     check_generator(rng)
+    weighable = whole or hasattr(release.mechanism, "log_prob")
     _check_some_way(release, neural)
     if isinstance(model, Model):
         check_continuous(model.prior)
@@ -92,11 +95,14 @@ def infer(
     if not isinstance(neural, dict | bool | None):
         raise TypeError(f"neural must be a dict of arguments, True or False, not {neural!r}")
     more = neural if isinstance(neural, dict) else {}
-    network = None if neural is False else dict(device=call.device) | more
+    lacking = neural is None and weighable and find_spec("torch") is None
+    network = None if neural is False or lacking else dict(device=call.device) | more
     task = Task(release, model, target_ess, limit, call.checkpoint, within, network, [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # judged below, all together
         found, reason = engine(task, rng.spawn(1)[0])
+    if reason and lacking:
+        reason += "; a network may serve better: pip install 'dpsbi[neural]'"
     return _result(found, reason, task)
 
 # %% ../../nbs/analyst/49_infer.ipynb #763fdc6a-p2

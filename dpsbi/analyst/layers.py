@@ -19,7 +19,7 @@ try:
     from nflows.transforms.splines import rational_quadratic_spline
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"neural methods need {missing.name}: pip install torch nflows==0.14"
+        f"neural methods need {missing.name}: pip install 'dpsbi[neural]'"
     ) from missing
 
 # %% ../../nbs/analyst/39_layers.ipynb #layers-curves

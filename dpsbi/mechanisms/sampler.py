@@ -30,7 +30,12 @@ def check_countable(scale: float) -> None:
 
 def opendp_library() -> Any:
     "OpenDP, imported when first needed."
-    import opendp.prelude as dp
+    try:
+        import opendp.prelude as dp
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            "noise for confidential records is drawn by OpenDP: pip install 'dpsbi[owner]'"
+        ) from missing
 
     dp.enable_features("contrib")
     return dp

@@ -16,7 +16,7 @@ def _ipywidgets() -> Any:
         import ipywidgets
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            "sliders need ipywidgets: pip install ipywidgets, and reload the page. "
+            "sliders need ipywidgets: pip install 'dpsbi[explore]', and reload the page. "
             "Without it, page.figure(query, n, epsilon) draws one setting"
         ) from missing
     return ipywidgets
