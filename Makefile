@@ -35,8 +35,8 @@ lab: .venv/.installed
 # ---- proving it
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
-test: .venv/.installed  # fast tests and fast cells; ARGS="-k svt" for some, ARGS=--lf for what failed last
-	$(PYTEST) --durations=10 $(ARGS)
+test: .venv/.installed  # fast tests and fast cells, each file in a process of its own; ARGS="svt" for some
+	$(BIN)/python tests/run_fast.py $(ARGS)
 
 test-slow: .venv/.installed .venv/.dask  # hours; ARGS=--shard=1/6 for a part
 	$(PYTEST) -m slow --durations=10 $(ARGS)
