@@ -1082,7 +1082,6 @@ WRONG = {
     "masked draws": own("Mine", sample=lambda self, s, rng: np.ma.array(s, mask=True)),
     "fewer draws": own("Mine", sample=lambda self, s, rng: np.asarray(s)[..., :1]),
     "a bound each": own("Mine", log_prob_max=lambda self, y: np.zeros(np.shape(y))),
-    "no draws": own("Mine", Mechanism, log_prob=Duck.log_prob),
 }
 OWN_MODEL = dpsbi.Model(
     dpsbi.Prior(a=stats.norm(0, 3), b=stats.norm(0, 3)),
