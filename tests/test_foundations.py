@@ -440,7 +440,14 @@ def test_the_new_distributions_of_scipy_are_the_frozen_ones():
 
 WITHOUT_TORCH = """
 import sys
-sys.modules |= dict.fromkeys(("torch", "nflows"))  # as if they were not installed
+import importlib.util
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "nflows"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+known = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "torch" else known(name, *rest)
 import numpy as np
 import dpsbi
 from dpsbi.simulators import counts
