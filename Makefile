@@ -57,10 +57,9 @@ bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs 
 	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step
-export: .venv/.installed  # and says which names want a row
+export: .venv/.installed
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
-	@$(BIN)/python tests/places.py
 
 # with agg, a notebook would be written without its figures
 execute bench: export MPLBACKEND := module://matplotlib_inline.backend_inline

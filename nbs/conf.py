@@ -232,22 +232,38 @@ def modules(nbs: Path = NBS) -> dict[str, list[tuple[str, str, Path]]]:
     return floors
 
 
-def public_names(nbs: Path = NBS) -> str:
-    """The page of all public names, in the groups of the page that says what is private and what
-    is exact; each with its signature, and its parameters as a table.
+def public_names() -> str:
+    """The page of all public names, by the folder that each is at home in; each with its signature,
+    and its parameters as a table.
     """
+    import dpsbi
+    from dpsbi.mechanisms import kinds
+
     text = [
         "# The public names, with their parameters\n",
         "Everything that `import dpsbi` offers. "
         "[Is it private? Is it exact?](../private_and_exact.ipynb) asks two questions of each.\n",
     ]
-    for cell in json.loads((nbs / "private_and_exact.ipynb").read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        names = re.findall(r"^\| `(\w+)` \|", source, re.M)
-        if names:
-            text.append(f"## {source.splitlines()[0].strip('# ')}\n")
-        text += [documented(name) for name in names]
+    found = {}
+    for name in sorted({*dpsbi.__all__, *kinds()}):
+        folder = getattr(dpsbi, name).__module__.removeprefix("dpsbi.").rpartition(".")[0]
+        found.setdefault(folder, []).append(name)
+    for folder in [folder for folder in FOLDERS if folder in found] + sorted(
+        found - FOLDERS.keys()
+    ):
+        text += [f"## {FOLDERS.get(folder, folder)}\n", *map(documented, found[folder])]
     return "\n".join(text)
+
+
+FOLDERS = {
+    "": "Privacy, models and posteriors",
+    "mechanisms": "Mechanisms",
+    "owner": "The owner's side",
+    "distances": "Distances",
+    "analyst": "The analyst's side",
+    "checks": "Checks",
+    "planning": "Planning",
+}
 
 
 def documented(name: str) -> str:

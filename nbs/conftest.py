@@ -18,7 +18,7 @@ os.environ.setdefault("MPLBACKEND", "agg")
 
 import pytest  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).absolute().parent.parent
 SLOW = re.compile(r"^#\|\s*slow\b", re.MULTILINE)
 SHARED = (  # what is imported once, where many pages follow
     "numpy scipy.stats scipy.optimize scipy.integrate pandas matplotlib.pyplot arviz numba torch"

@@ -9,6 +9,7 @@ what would go wrong; `tests` are run, and one of them must fail. Add your own: f
 error would cost somebody their privacy, or an analyst the truth.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -30,18 +31,34 @@ def where(mutant: dict) -> Path:
 
 
 def files(mutant: dict) -> list[str]:
-    "The tests that are run, as pytest names them."
-    return [f"tests/{name}" for name in mutant["tests"].split()]
+    "The tests that are run, or pages, as pytest names them."
+    tests = mutant["tests"].split()
+    return [name if name.startswith("nbs/") else f"tests/{name}" for name in tests]
 
 
 def copied(mutant: dict, folder: Path) -> None:
-    "The package with the fault, and its tests; pages are only read."
+    "The package with the fault, and its tests; a page among them has the fault in its own cells."
     for part in ("dpsbi", "tests"):
         shutil.copytree(ROOT / part, folder / part)
-    (folder / "nbs").symlink_to(ROOT / "nbs")
     shutil.copy2(ROOT / "pyproject.toml", folder)
     path = folder / where(mutant)
     path.write_text(path.read_text().replace(mutant["old"], mutant["new"]))
+    pages = [Path(name) for name in files(mutant) if name.startswith("nbs/")]
+    linked(ROOT / "nbs", folder / "nbs", {ROOT / page for page in pages})
+    for page in pages:
+        cells = json.loads((ROOT / page).read_text(encoding="utf-8"))
+        for cell in cells["cells"]:
+            cell["source"] = "".join(cell["source"]).replace(mutant["old"], mutant["new"])
+        (folder / page).write_text(json.dumps(cells), encoding="utf-8")
+
+
+def linked(source: Path, target: Path, without: set[Path]) -> None:
+    "A folder of links to what stands in another, without some files."
+    if not any(source in path.parents for path in without):
+        return target.symlink_to(source)
+    target.mkdir()
+    for path in set(source.iterdir()) - without:
+        linked(path, target / path.name, without)
 
 
 def status_of(mutant: dict, folder: Path) -> int:

@@ -194,13 +194,6 @@ def test_a_tutorial_is_a_quarter_of_an_hour(path):
 
 
 # ---- the papers, line by line
-def test_tutorials_run_in_two_minutes():
-    "In seconds of processors, as last measured by nbs/walks.ipynb."
-    clock = json.loads((ROOT / "tests/records/tutorials.json").read_text())
-    assert set(clock) == {path.stem for path in TUTORIALS}
-    assert max(row["seconds"] for row in clock.values()) <= 120, clock
-
-
 PAPERS = {  # the numbers that each paper has: equations, figures, tables, algorithms
     "ABCDP": {"(": 43, "Figure": 5, "Algorithm": 1},
     "Gong": {"(": 16, "Figure": 1, "Algorithm": 1, "Example": 4},

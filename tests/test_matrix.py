@@ -3,7 +3,7 @@
 One rate, two counts. The truth is a sum over rates and counts. `check(noise, done, engine)` is one
 cell of the matrix; all cells of the quick engines are tests, and for each of the others a covering
 row: every noise and everything done to it. `python tests/test_matrix.py` runs what is missing in
-the record of the whole matrix, `tests/records/matrix.jsonl`; delete that file to make it anew.
+the record of the whole matrix, `nbs/references/matrix.jsonl`; delete that file to make it anew.
 """
 
 import json
@@ -345,7 +345,7 @@ def test_what_has_no_interval_is_refused_in_words(around):
         around()
 
 
-RECORD = Path(__file__).parent / "records/matrix.jsonl"
+RECORD = Path(__file__).parent / "../nbs/references/matrix.jsonl"
 
 
 def recorded(engines):

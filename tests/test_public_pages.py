@@ -5,7 +5,6 @@ import json
 import re
 from pathlib import Path
 
-import places
 import pytest
 
 import dpsbi
@@ -23,31 +22,10 @@ def rows(name):
 
 
 SAID = rows("private_and_exact.ipynb")
-PUBLIC = {*dpsbi.__all__, *(k.__name__ for k in dpsbi.mechanisms.kinds().values())}
 
 
-def test_no_public_name_is_missing():
-    new = sorted(PUBLIC - set(SAID))
-    assert not new, "\n".join(places.row(name, getattr(dpsbi, name)) for name in new)
-    assert {name for name in SAID if not hasattr(dpsbi, name)} == set()
-
-
-def test_no_row_is_left_as_it_was_offered():
-    assert not [name for name, said in SAID.items() if "?" in "".join(said)]
-
-
-class Silent(dpsbi.Mechanism):
-    "Noise without a vetted sampler, at the price of Laplace noise."
-
-    examples = dpsbi.Laplace.examples
-
-
-def test_a_new_name_is_offered_its_row():
-    start = "nbs/private_and_exact.ipynb: | "
-    assert places.row("A", dpsbi.Laplace) == start + "`A` | pure ε | exact density and price |"
-    assert "| pure ε; cannot be released |" in places.row("A", Silent)
-    assert "| pays: ?, before it reads | ? |" in places.row("f", dpsbi.release)
-    assert "| free: sees only what was published | ? |" in places.row("f", dpsbi.ks)
+def test_each_name_there_exists():
+    assert len(SAID) > 60 and not [name for name in SAID if not hasattr(dpsbi, name)]
 
 
 def takes_ledger(value):
@@ -58,7 +36,7 @@ def takes_ledger(value):
 
 def test_what_takes_a_ledger_pays():
     paying = {name for name in dpsbi.__all__ if takes_ledger(getattr(dpsbi, name))}
-    assert paying >= {"release", "abcdp"}
+    assert SAID.keys() >= paying >= {"release", "abcdp"}
     assert all(SAID[name][0].startswith("pays") for name in paying)
     unpaid = {name for name in dpsbi.__all__ if inspect.isfunction(getattr(dpsbi, name))} - paying
     assert not [name for name in unpaid if SAID[name][0].startswith("pays")]
