@@ -52,11 +52,12 @@ def _bin(theta: np.ndarray, weights: np.ndarray, low, high, size: int) -> np.nda
     return np.sum(binned, axis=0).reshape((size,) * k)
 
 # %% ../nbs/06_densities.ipynb #93c238c0
-def _kernel(theta, weights, ess: float, step: np.ndarray, marks: np.ndarray) -> np.ndarray:
-    """The smoothing kernel on a grid of this step (k,).
+def _kernel(theta, weights, ess: float, low, high, size: int, marks: np.ndarray) -> np.ndarray:
+    """The smoothing kernel on a grid of `size` points an axis, as far as it reaches there.
 
     Silverman's width for ESS draws, their covariance, half a step at least.
     """
+    step = (high - low) / (size - 1)
     k = theta.shape[1]
     centred = theta - weights @ theta
     covariance = (weights[:, None] * centred).T @ centred
@@ -65,7 +66,7 @@ def _kernel(theta, weights, ess: float, step: np.ndarray, marks: np.ndarray) -> 
     shrink = np.where((robust > 0) & (robust < sd), robust / np.where(sd > 0, sd, 1), 1)
     width = (4 / (k + 2) / ess) ** (1 / (k + 4))
     covariance = width**2 * covariance * np.outer(shrink, shrink) + np.diag((step / 2) ** 2)
-    reach = np.ceil(4 * np.sqrt(np.diag(covariance)) / step).astype(int)
+    reach = np.minimum(np.ceil(4 * np.sqrt(np.diag(covariance)) / step), size - 1).astype(int)
     axes = [np.arange(-m, m + 1) * s for m, s in zip(reach, step)]
     offsets = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     kernel = np.exp(-0.5 * np.einsum("...i,ij,...j", offsets, np.linalg.inv(covariance), offsets))
@@ -101,7 +102,7 @@ def smooth(
 
     marks = weighted_quantile(theta, weights, MARKS) if marks is None else marks
     low, high = window(marks)
-    kernel = _kernel(theta, weights, ess, (high - low) / (size - 1), marks)
+    kernel = _kernel(theta, weights, ess, low, high, size, marks)
     grid = _bin(theta, weights, low, high, size)
     grid = fftconvolve(grid, kernel, "same") / fftconvolve(np.ones_like(grid), kernel, "same")
     axes = [np.linspace(a, b, size) for a, b in zip(low, high)]

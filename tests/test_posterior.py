@@ -5,7 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -332,7 +332,12 @@ def test_it_is_a_value():
         p.theta = theta
 
 
+OUTLIERS = np.zeros((21, 2))  # two, that weigh little beside what is shown
+OUTLIERS[[9, 14], [0, 1]] = -3.7e5, -4.9e5
+
+
 @settings(max_examples=12)
+@example(Posterior(OUTLIERS, np.where(OUTLIERS.any(1), -10.3, 0.0)))
 @given(posteriors())
 def test_every_cloud_can_be_drawn(p):
     import matplotlib
