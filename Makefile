@@ -35,8 +35,8 @@ lab: .venv/.installed
 # ---- proving it
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
-test: .venv/.installed  # fast tests and fast cells, each file in a process of its own; ARGS="svt" for some
-	$(BIN)/python tests/run_fast.py $(ARGS)
+test: .venv/.installed  # fast tests and the fast cells of every page; ARGS="-k svt", ARGS=nbs/owner
+	$(PYTEST) $(ARGS)
 
 test-slow: .venv/.installed .venv/.dask  # hours; ARGS=--shard=1/6 for a part
 	$(PYTEST) -m slow --durations=10 $(ARGS)

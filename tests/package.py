@@ -1,9 +1,8 @@
 """Wheel and source archive from a clean clone, installed where nothing of this tree is seen.
 
-    python tests/package.py python3.11                         with everything
-    python tests/package.py python3.13 --without torch nflows  and without these
-    python tests/package.py python3.11 --lowest                at the lower pins of settings.ini
-    python tests/package.py python3.11 --record                and keep a row of it
+    python tests/package.py python3.11           with everything
+    python tests/package.py python3.13 --core    without extras
+    python tests/package.py python3.11 --lowest  with everything, at the lower pins of settings.ini
 
 Builds both from a clone of the last commit, looks into them, installs the wheel into a fresh
 environment, and from an empty folder imports every module, asks for the neural methods, infers, and
@@ -19,34 +18,33 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "tests/records/packages.jsonl"
 
 INSIDE = """
 import importlib, json, pkgutil, sys
 import numpy as np
 import dpsbi
+from dpsbi import *
 from dpsbi.simulators import counts
 
 assert sys.prefix in dpsbi.__file__, dpsbi.__file__
-absent = set(sys.argv[1:])
+core = sys.argv[1:] == ["core"]
 loaded, refused = 0, {}
 for module in pkgutil.walk_packages(dpsbi.__path__, "dpsbi."):
     try:
         importlib.import_module(module.name)
         loaded += 1
     except ModuleNotFoundError as error:
-        assert absent and "dpsbi[neural]" in str(error), (module.name, error)
+        assert core and "dpsbi[" in str(error), (module.name, error)
         refused[module.name] = str(error)
 for name in ("sppe", "sple", "amortise", "rnpe"):
     try:
         getattr(dpsbi, name)
-        assert not absent, name
+        assert not core, name
     except ModuleNotFoundError as error:
-        assert absent and "dpsbi[neural]" in str(error), error
+        assert core and "dpsbi[neural]" in str(error), error
 release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
 model = counts.gamma_poisson(25, 1)
 found = dpsbi.infer(release, model, rng=np.random.default_rng(1), progress=False)
@@ -112,20 +110,23 @@ def at_lowest(requirement: str) -> str:
 
 
 def installed(interpreter: Path, wheel: Path, options: argparse.Namespace) -> None:
-    "The wheel with what it requires, at the lower pins or newer, or with all of that but some."
-    pip, without = [interpreter, "-m", "pip", "install", "-q"], options.without
-    if options.first and not without:
-        ran(*pip, options.first)
-    if not without and not options.lowest:
+    "The wheel alone, or with all extras, as new as there are or at the lower pins."
+    pip = [interpreter, "-m", "pip", "install", "-q"]
+    if options.core:
+        ran(*pip, wheel)
+    elif not options.lowest:
+        ran(*pip, options.first or "pip")
         ran(*pip, f"{wheel}[all]")
-        return
-    ran(*pip, "--no-deps", wheel)
-    program = "from importlib.metadata import requires; print(*requires('dpsbi'), sep='\\n')"
-    required = ran(interpreter, "-c", program).splitlines()
-    wanted = [name for name in required if ";" not in name or "all" in name.partition(";")[2]]
-    names = [name.partition(";")[0].strip() for name in wanted]
-    names = [name for name in names if not name.startswith(tuple(without))]
-    ran(*pip, *(map(at_lowest, names) if options.lowest else names))
+    else:
+        ran(*pip, "--no-deps", wheel)
+        program = "from importlib.metadata import requires; print(*requires('dpsbi'), sep='\\n')"
+        required = ran(interpreter, "-c", program).splitlines()
+        wanted = [name for name in required if ";" not in name or "all" in name.partition(";")[2]]
+        ran(*pip, *(at_lowest(name.partition(";")[0].strip()) for name in wanted))
+
+
+def megabytes(folder: Path) -> int:
+    return round(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6)
 
 
 def versions(interpreter: Path) -> dict[str, str]:
@@ -151,32 +152,29 @@ def tried(options: argparse.Namespace) -> dict:
         user = environment(options.python, folder / "user")
         installed(user, wheel, options)
         plain = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-        seen = json.loads(
-            ran(user, "-c", INSIDE, *options.without, cwd=empty, env=plain).splitlines()[-1]
-        )
-        said = ran(user, "-m", "dpsbi.demo", cwd=empty, env=plain | {"MPLBACKEND": "agg"})
-        version = ran(user, "-c", "import platform; print(platform.python_version())").strip()
-        sizes = dict(wheel=wheel.stat().st_size, archive=archive.stat().st_size)
-        row = dict(date=str(date.today()), commit=commit, python=version, without=options.without)
-        row |= dict(files=files, **sizes, **seen, demo=said.strip().splitlines()[:3])
+        plain["MPLBACKEND"] = "agg"
+        words = ["core"] if options.core else []
+        seen = json.loads(ran(user, "-c", INSIDE, *words, cwd=empty, env=plain).splitlines()[-1])
+        row = dict(commit=commit, python=ran(user, "-V").split()[1], files=files, **seen)
+        row |= dict(wheel=wheel.stat().st_size, archive=archive.stat().st_size)
+        (packages,) = user.parent.parent.glob("lib/python*/site-packages")
+        row |= {"MB installed": megabytes(packages)}
+        if not options.core:
+            said = ran(user, "-m", "dpsbi.demo", cwd=empty, env=plain)
+            row["demo"] = said.strip().splitlines()[:3]
         return row | (dict(lowest=versions(user)) if options.lowest else {})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("python", nargs="?", default=sys.executable)
-    parser.add_argument("--without", nargs="*", default=[], help="requirements to leave out")
+    parser.add_argument("--core", action="store_true", help="without extras")
     parser.add_argument("--first", default="", help="to install before the rest, as torch==2.13.0")
     parser.add_argument("--lowest", action="store_true", help="at the lower pins")
-    parser.add_argument("--record", action="store_true", help="keep the row")
     options = parser.parse_args()
     if not shutil.which(options.python):
         parser.error(f"there is no {options.python} here")
-    row = tried(options)
-    print(json.dumps(row, indent=1, ensure_ascii=False))
-    if options.record:
-        with RECORD.open("a") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    print(json.dumps(tried(options), indent=1, ensure_ascii=False))
     return 0
 
 
