@@ -10,19 +10,13 @@ TORCH := torch==2.13.0
 PYTHON := python3
 
 # ---- set-up: a stamp file newer than what it was made from means there is nothing to do
-.venv/.installed: settings.ini setup.py pyproject.toml
-	@echo "Setting up .venv (a minute or two, once) ..."
-	@test -x $(BIN)/python || python3 -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"  # first and by itself: its CPU build, where the index has one
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]"
+.venv/.installed: settings.ini setup.py pyproject.toml  # PyTorch first: its CPU build, where the index has one
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON) here: install Python 3.11 or later, or name yours:  make demo PYTHON=python3.12" >&2; exit 1; }
+	@TORCH="$(TORCH)" $(PYTHON) tests/install.py torch library
 	@touch $@
 
-.venv/.docs: .venv/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
-	@touch $@
-
-.venv/.dask: .venv/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dask]"
+.venv/.docs .venv/.dask .venv/.bench: .venv/.installed
+	@$(PYTHON) tests/install.py $(@:.venv/.%=%)
 	@touch $@
 
 # ---- using it
@@ -30,26 +24,27 @@ demo: .venv/.installed
 	@$(BIN)/python -m dpsbi.demo
 
 lab: .venv/.installed
-	$(BIN)/jupyter lab nbs
+	@echo "The notebooks in a browser; open index.ipynb there. Ctrl-C ends it."
+	@$(BIN)/jupyter lab nbs
 
 # ---- proving it
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
 test: .venv/.installed  # fast tests and the fast cells of every page; ARGS="-k svt", ARGS=nbs/owner
-	$(PYTEST) $(ARGS)
+	@echo "The fast tests, and the fast cells of every page: some 10 minutes on two cores, for all of them ..."
+	@$(PYTEST) $(ARGS)
 
 test-slow: .venv/.installed .venv/.dask  # hours; ARGS=--shard=1/6 for a part
-	$(PYTEST) -m slow --durations=10 $(ARGS)
+	@echo "The slow tests and cells: many hours, for all of them ..."
+	@$(PYTEST) -m slow --durations=10 $(ARGS)
 
 mutants: .venv/.installed  # small faults, one at a time: a fast test has to fail; ARGS="-k owner.svt"
-	$(BIN)/python -m pytest -n auto tests/mutants.py $(ARGS)
+	@echo "Small faults, one at a time, and the tests that must see them: hours, for all of them ..."
+	@$(BIN)/python -m pytest -n auto tests/mutants.py $(ARGS)
 
 package: .venv/.installed  # wheel and source archive, from a clone, in fresh environments
-	$(BIN)/python tests/package.py $(PYTHON) --first "$(TORCH)" $(ARGS)
-
-.venv/.bench: .venv/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
-	@touch $@
+	@echo "Wheel and source archive, each in a fresh environment: 10 minutes or more ..."
+	@$(BIN)/python tests/package.py $(PYTHON) --first "$(TORCH)" $(ARGS)
 
 bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs that are missing
 	cd nbs && ../$(BIN)/jupyter execute --inplace benchmarks.ipynb
@@ -61,8 +56,8 @@ export: .venv/.installed
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 
-# with agg, a notebook would be written without its figures
-execute bench: export MPLBACKEND := module://matplotlib_inline.backend_inline
+# with agg, a notebook would show no figures, and be written without them
+lab execute bench: export MPLBACKEND := module://matplotlib_inline.backend_inline
 execute: .venv/.installed  # make execute NB=nbs/00_privacy.ipynb
 	cd $(dir $(NB)) && $(abspath $(BIN))/jupyter execute --inplace $(notdir $(NB))
 	$(BIN)/nbdev_clean
@@ -91,6 +86,7 @@ nbs/_static/mathjax/tex-svg-full.js:
 	@tar -xzmf nbs/_build/npm/$(subst @,-,$(MATHJAX)).tgz -C $(@D) --strip-components=2 package/es5/$(@F)
 
 docs: .venv/.docs nbs/_static/mathjax/tex-svg-full.js
+	@echo "Building the site from the notebooks: some minutes ..."
 	@$(BIN)/sphinx-build -q -j auto -W -b html -d nbs/_build/doctrees nbs nbs/_build/html \
 		|| { rm -rf nbs/_build/doctrees; exit 1; }  # so that the next run reads, and warns, again
 	@echo "The site is ready: open nbs/_build/html/index.html"

@@ -281,9 +281,17 @@ def test_the_front_page_is_short():
     assert max(map(len, code)) <= 16
     questions = next(t for c in cells if "| you say |" in (t := "".join(c["source"])))
     rows = [line.split("|") for line in questions.splitlines() if line.startswith("| I ")]
-    assert len(rows) >= 10
+    assert 6 <= len(rows) <= 10 and "new to all of this" in rows[0][1]
     pages = [[link.partition("#")[0] for link in links(open_)] for _, _, open_, _ in rows]
     assert all(len(one) == 1 and one[0].endswith(".ipynb") for one in pages), "one page each"
+
+
+def test_the_front_page_leads_three_ways_and_names_ten_chapters():
+    texts = ["".join(c["source"]) for c in read(NBS / "index.ipynb")["cells"]]
+    ways = re.findall(r"^- \*\*\[I .*\]\(#(.*)\)\*\*", texts[0], re.M)
+    assert len(ways) == 3 and set(ways) <= headings(read(NBS / "index.ipynb"))
+    chapters = re.findall(r"^(\d+)\. \[.*\]\(.*\.ipynb\)", "\n".join(texts), re.M)
+    assert chapters == [str(n) for n in range(1, 11)]
 
 
 # ---- links into a page

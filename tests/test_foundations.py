@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -468,6 +469,25 @@ for name in ("sppe", "sple", "amortise", "rnpe"):
 def test_only_neural_methods_need_torch():
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_demonstration_counts_its_epidemics():
+    from dpsbi import demo, pseudo_marginal
+
+    bar = SimpleNamespace(n=0, total=10**9)
+    bar.update = lambda k: setattr(bar, "n", bar.n + k)
+    release, model = demo.published(0.5), demo.day_by_day()
+    plain, counted = (
+        pseudo_marginal(
+            release, each, draws=10, particles=10, rng=np.random.default_rng(1), progress=False
+        )
+        for each in (model, demo.watched(model, bar))
+    )
+    assert np.array_equal(plain.theta, counted.theta)
+    assert bar.n == counted.info["simulations"]
+    bar.total = bar.n + 7
+    demo.watched(model, bar).start(np.ones((5, 2)), 3, np.random.default_rng(2))
+    assert bar.n == bar.total  # never more than all of it
 
 
 @pytest.mark.parametrize("exact", [True, False])
