@@ -46,9 +46,13 @@ package: .venv/.installed  # wheel and source archive, from a clone, in fresh en
 	@echo "Wheel and source archive, each in a fresh environment: 10 minutes or more ..."
 	@$(BIN)/python tests/package.py $(PYTHON) --first "$(TORCH)" $(ARGS)
 
-bench: .venv/.bench  # beside sbi and pyABC: hours at first, then only the runs that are missing
-	cd nbs && ../$(BIN)/jupyter execute --inplace benchmarks.ipynb
-	cd nbs/bench && ../../$(BIN)/jupyter execute --inplace 03_every_release.ipynb 03_side_by_side.ipynb 04_owners_side.ipynb 05_growth.ipynb 06_profile.ipynb 07_gpu.ipynb
+# pages whose rows are kept under nbs/references: what is missing is made, and a page executed again
+STUDIES := benchmarks bench/03_every_release bench/03_side_by_side bench/04_owners_side bench/05_growth \
+	bench/06_profile bench/07_gpu
+
+bench: .venv/.bench  # hours at first, then only the rows that are missing; NB=nbs/frontier.ipynb for one page
+	for page in $(or $(NB),$(STUDIES:%=nbs/%.ipynb)); do \
+		(cd $$(dirname $$page) && $(abspath $(BIN))/jupyter execute --inplace $$(basename $$page)) || exit 1; done
 	$(BIN)/nbdev_clean
 
 # ---- keeping notebooks, package and README in step

@@ -128,6 +128,54 @@ def test_rows_are_kept_failures_too_and_nothing_is_run_twice(tmp_path, monkeypat
     assert [json.loads(line)["seed"] for line in file.read_text().splitlines()] == [1, 2]
 
 
+def numbers(*of):
+    return [dict(number=number) for number in of]
+
+
+def of_number(number):
+    if number < 0:
+        raise KeyboardInterrupt
+    return dict(square=number**2)
+
+
+def test_a_killed_study_keeps_what_it_has_made(tmp_path):
+    file = tmp_path / "new" / "rows.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        runs.kept_rows(file, numbers(1, 2, -1, 3), of_number)
+    whole = file.read_text()
+    file.write_text(whole + '{"number": 4, "sq')  # killed while it wrote
+    assert runs.kept_rows(file, numbers(2, 1)).square.tolist() == [4, 1]
+    table = runs.kept_rows(file, numbers(4, 3, 2), of_number)
+    assert table.square.tolist() == [16, 9, 4] and file.read_text().startswith(whole)
+    assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == [1, 2, 4, 3]
+    assert (table.seconds < 1).all() and table.date.notna().all() and table.commit.notna().all()
+
+
+def test_a_row_is_made_once_and_the_first_of_its_key_counts(tmp_path):
+    file, made = tmp_path / "rows.jsonl", []
+    file.write_text('{"number": 1, "made": "long ago"}\n{"number": 1, "made": "today"}\n')
+    table = runs.kept_rows(file, numbers(1, 2, 2, 1), lambda number: made.append(number) or {})
+    assert made == [2] and table.number.tolist() == [1, 2, 2, 1]
+    assert table.made[0] == table.made[3] == "long ago" and table.date.isna().tolist()[0]
+
+
+def test_what_is_missing_is_named_and_a_broken_line_too(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    with pytest.raises(ValueError, match="rows.jsonl lacks 2 of 2 rows.*'number': 1.*make bench"):
+        runs.kept_rows(file, numbers(1, 2))
+    assert not file.exists()
+    file.write_text('number\n{"number": 1}\n')
+    with pytest.raises(ValueError, match="line 1 of .*rows.jsonl is not JSON"):
+        runs.kept_rows(file, numbers(1), of_number)
+
+
+def test_a_row_counts_the_seconds_of_its_children(tmp_path):
+    busy = [sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"]
+    made = runs.kept_rows(tmp_path / "a", numbers(1), lambda number: {"d": subprocess.call(busy)})
+    own = runs.kept_rows(tmp_path / "b", numbers(1), lambda number: dict(seconds=7, number=8))
+    assert made.seconds[0] > 0.25 and own.seconds[0] == 7 and own.number[0] == 1
+
+
 def test_a_run_that_fails_leaves_its_last_words(tmp_path):
     file = tmp_path / "rows.jsonl"
     runs.study(file, FOLDER, [("no such task", "importance", 1000, 1)], python=sys.executable)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SETTINGS', 'IN_ROUNDS', 'TRAININGS', 'OURS', 'VERSIONS', 'WHOLE', 'MODULE', 'of_infer', 'in_rounds', 'of_input_smc',
            'of_steps', 'amortised', 'asked', 'Counted', 'counted', 'judged', 'found_by', 'one_run', 'memory',
-           'versions', 'commit', 'processor', 'warm_up', 'print_row', 'study', 'in_process']
+           'versions', 'commit', 'processor', 'warm_up', 'kept_rows', 'print_row', 'study', 'in_process']
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import
 import gc
@@ -39,7 +39,7 @@ from ..posterior import Posterior
 
 # %% ../../nbs/bench/02_runs.ipynb #br-import-1
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 # %% ../../nbs/bench/02_runs.ipynb #br-ours
@@ -215,7 +215,14 @@ def versions(names: Sequence[str] = VERSIONS) -> dict[str, str]:
 
 def commit() -> str | None:
     "The commit of the code that runs, or None where there is no git."
-    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    asked = [
+        "git",
+        "-C",
+        str(Path(import_module("dpsbi").__file__).parent),
+        "rev-parse",
+        "--short",
+        "HEAD",
+    ]
     try:
         said = subprocess.run(asked, capture_output=True, text=True)
     except FileNotFoundError:
@@ -251,6 +258,90 @@ def warm_up(task: Task, method: str) -> None:
     )
     gc.collect()
     gc.freeze()  # or one collection, over all that was imported, would take a tenth of a second
+
+# %% ../../nbs/bench/02_runs.ipynb #br-kept
+def kept_rows(
+    path: str | Path, wanted: Iterable[dict[str, Any]], make: Callable | None = None
+) -> Any:
+    """The rows of a study, one for each key and in that order; what is missing is made first.
+
+    Parameters
+    ----------
+    path : path
+        A JSON line for each row: its key, the date, the commit, the processor seconds that it took
+        (with those of child processes), and what `make` found, which may say otherwise.
+    wanted : iterable of dicts
+        The keys, of values that JSON can hold. The first row with all fields of a key is its row.
+    make : function of the fields of a key
+        Returns a dict. None, the default: no row is made.
+
+    Returns
+    -------
+    pandas.DataFrame
+
+    Raises
+    ------
+    ValueError
+        For rows that are missing, where none is made, and for a line that is not JSON.
+    """
+    import pandas
+
+    path, wanted = Path(path), [json.loads(_json(key)) for key in wanted]
+    kept = _rows_of(path)
+    for key in wanted if make else ():
+        if not _found(kept, key):
+            kept.append(_made(key, make))
+            _append(path, kept[-1])
+    found = [_found(kept, key) for key in wanted]
+    missing = [key for key, row in zip(wanted, found) if not row]
+    if missing:
+        raise ValueError(
+            f"{path.parent.name}/{path.name} lacks {len(missing)} of {len(wanted)} rows, among them"
+            f" {missing[0]}: run the page's slow cells, which make them (make bench NB=...)"
+        )
+    return pandas.DataFrame(found)
+
+# %% ../../nbs/bench/02_runs.ipynb #br-kept-parts
+def _json(value) -> str:
+    return json.dumps(value, default=lambda array: array.tolist())
+
+
+def _found(rows, key) -> dict[str, Any] | None:
+    "The first row that has all fields of the key."
+    return next((row for row in rows if key.items() <= row.items()), None)
+
+
+def _made(key, make) -> dict[str, Any]:
+    "A row, as it will be read from the file."
+    began = sum(os.times()[:4])  # of this process, and of its children
+    made = make(**key)
+    seconds = sum(os.times()[:4]) - began
+    about = dict(date=str(datetime.now().date()), commit=commit(), seconds=seconds)
+    return json.loads(_json(key | about | made | key))
+
+# %% ../../nbs/bench/02_runs.ipynb #br-kept-file
+def _rows_of(path) -> list[dict[str, Any]]:
+    "The rows of a file; a last line that a killed run did not finish is none."
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if line.endswith(b"\n"):
+            try:
+                rows.append(json.loads(line))
+            except ValueError as trouble:
+                where = f"line {number} of {path.parent.name}/{path.name}"
+                said = f"{where} is not JSON ({trouble}): mend or delete it"
+                raise ValueError(said) from None
+    return rows
+
+
+def _append(path, row) -> None:
+    "One more line, in place of one that was not finished."
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(_json(row).encode() + b"\n")
 
 # %% ../../nbs/bench/02_runs.ipynb #br-row
 def print_row(arguments: Sequence[str], measure: Callable) -> None:
@@ -298,15 +389,12 @@ def study(
     module : str
         What makes a row of FOLDER TASK METHOD SIMULATIONS SEED.
     """
-    rows, keys = Path(rows), ("task", "method", "budget", "seed")
-    kept = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
-    done = {tuple(row[key] for key in keys) for row in kept}
-    for run in runs:
-        if tuple(run) in done:
-            continue
-        row = in_process(run, folder, limit, python, module)
-        with rows.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    fields = ("task", "method", "budget", "seed")
+
+    def make(**key):
+        return in_process(tuple(key.values()), folder, limit, python, module)
+
+    kept_rows(rows, [dict(zip(fields, run)) for run in runs], make)
 
 # %% ../../nbs/bench/02_runs.ipynb #br-study-p2
 def in_process(
