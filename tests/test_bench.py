@@ -1,9 +1,11 @@
 """The benchmark measures what it says: exact draws are exact, rows are kept, failures too."""
 
 import json
+import re
 import subprocess
 import sys
 from inspect import getsource
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -174,6 +176,17 @@ def test_a_row_counts_the_seconds_of_its_children(tmp_path):
     made = runs.kept_rows(tmp_path / "a", numbers(1), lambda number: {"d": subprocess.call(busy)})
     own = runs.kept_rows(tmp_path / "b", numbers(1), lambda number: dict(seconds=7, number=8))
     assert made.seconds[0] > 0.25 and own.seconds[0] == 7 and own.number[0] == 1
+
+
+def test_make_bench_names_every_page_with_such_rows():
+    pages = {
+        str(path.relative_to("nbs").with_suffix("")): path for path in Path("nbs").rglob("*.ipynb")
+    }
+    imported = re.compile("from dpsbi.bench.runs import .*kept_rows")
+    with_rows = {page for page, path in pages.items() if imported.search(path.read_text("utf-8"))}
+    lines = Path("Makefile").read_text("utf-8").split("STUDIES := ")[1]
+    named = lines.split("\n\n")[0].replace("\\\n", " ").split()
+    assert with_rows <= set(named) <= set(pages)
 
 
 def test_a_run_that_fails_leaves_its_last_words(tmp_path):
