@@ -265,7 +265,7 @@ class Lines:
     def __exit__(self, *error: Any) -> None:
         "Leaves nothing behind."
 
-    def update(self, n: float = 1) -> None:
+    def update(self, n: int = 1) -> None:
         "So much more is done; says so if the last line was a minute ago."
         self.n += n
         now = clock()
@@ -279,7 +279,7 @@ class Lines:
         if self.total:
             done += f" of {self.total:,}"
         text = f"{self.desc}: {done} {self.unit}".rstrip()
-        text += f" ({self.n / self.total:.0%})" if self.total else ""
+        text += f" ({100 * self.n / self.total:.0f} %)" if self.total else ""
         text += f" after {span(now - self.begun)}"
         if self.total and self.n > before:
             rest = (self.total - self.n) * (now - then) / (self.n - before)
