@@ -257,7 +257,7 @@ class Lines:
     def __init__(self, total: int | None, desc: str, unit: str = "", done: int = 0) -> None:
         self.total, self.desc, self.unit, self.n, self.postfix = total, desc, unit, done, ""
         self.begun = clock()
-        self._last = self.begun, done
+        self._last, self._from = self.begun, (self.begun, done)  # the last line; the pace's begin
 
     def __enter__(self) -> "Lines":
         return self
@@ -269,13 +269,13 @@ class Lines:
         "So much more is done; says so if the last line was a minute ago."
         self.n += n
         now = clock()
-        if now - self._last[0] >= MINUTE:
+        if now - self._last >= MINUTE:
             self.say(self._line(now))
-            self._last = now, self.n
+            self._last, self._from = now, (now, self.n)
 
     def _line(self, now: float) -> str:
         "How far the run is, and how long the rest takes at the pace since the last line."
-        (then, before), done = self._last, f"{self.n:,}"
+        (then, before), done = self._from, f"{self.n:,}"
         if self.total:
             done += f" of {self.total:,}"
         text = f"{self.desc}: {done} {self.unit}".rstrip()
@@ -299,8 +299,8 @@ class Lines:
         self.postfix = ", ".join(f"{name} {value}" for name, value in about.items())
 
     def set_description_str(self, desc: str, refresh: bool = True) -> None:
-        "What is being done from now on."
-        self.desc = desc
+        "What is being done from now on, at a pace of its own."
+        self.desc, self._from = desc, (clock(), self.n)
 
     def spent(self, simulations: int) -> None:
         "Simulations behind the progress, where this counts something else: not shown here."

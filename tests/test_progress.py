@@ -115,6 +115,17 @@ def test_the_time_left_follows_the_pace_of_the_last_minute(clock, capsys):
     assert "at most about 8 h 19 min more" in capsys.readouterr().err.splitlines()[1]
 
 
+def test_another_engine_has_a_pace_of_its_own(clock, capsys):
+    with progress_bar(10_000, "weights", "simulations") as bar:
+        clock.now += 50
+        bar.update(5000)
+        bar.set_description_str("moves")
+        clock.now += 10
+        bar.update(10)
+    assert "moves: 5,010 of 10,000" in (said := capsys.readouterr().err)
+    assert said.endswith("at most about 83 min more\n")  # 4,990 at one a second
+
+
 def test_a_minute_long_run_of_infer_says_how_far_it_is(monkeypatch, capsys):
     monkeypatch.setattr(running, "clock", Clock(step=0.5))
     found_by(EASY)
