@@ -93,7 +93,8 @@ def _mechanisms() -> dict[str, type]:
 def __getattr__(name: str) -> object:
     "Import a public name, or a module, when it is first used."
     if name in _HOME_OF:
-        value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        explained = import_module(f"{__name__}.running").explained
+        value = explained(getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name))
         globals()[name] = value
         return value
     if name in _MODULES:

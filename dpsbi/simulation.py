@@ -108,7 +108,7 @@ def in_batches(
     rest = [each for each in zip(ends, sizes, rng.spawn(len(sizes))) if each[0] > first]
     tasks = ((model, release, theta[end - k : end], child) for end, k, child in rest)
     batches = in_order(call.executor, work, tasks, window)
-    with call.bar(len(theta), "simulating", done=first) as bar:
+    with call.bar(len(theta), "simulating", "simulations", first) as bar:
         for (end, k, _), found in zip(rest, batches):
             yield slice(end - k, end), found
             bar.update(k)

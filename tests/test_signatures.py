@@ -11,7 +11,7 @@ import pytest
 
 import dpsbi
 from dpsbi.mechanisms.mechanism import member_doc
-from dpsbi.running import Call, keywords, progress_bar
+from dpsbi.running import Call, Lines, keywords, progress_bar
 
 FUNCTIONS = [name for name in dpsbi.__all__ if inspect.isfunction(getattr(dpsbi, name))]
 RUNNING = [
@@ -153,9 +153,20 @@ def test_no_bar_where_nobody_watches_and_no_warning(capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with progress_bar(10, "demo") as bar:
+            assert isinstance(bar, Lines)  # one a minute, and none for what is quicker
+            bar.update(10)
+        with progress_bar(10, "demo", progress=False) as bar:
             assert bar.disable  # asked here: a bar that has ended says so too
             bar.update(10)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_help_says_what_the_keywords_of_a_run_mean(name):
+    function = getattr(dpsbi, name)
+    _, _, listed = inspect.getdoc(function).partition("Parameters\n----------\n")
+    for keyword in keywords(function):
+        assert re.search(rf"^{keyword} : \w.*\n    \S", listed, re.M), keyword
 
 
 HERE, PACKAGE = Path(__file__).parent, Path(dpsbi.__file__).parent

@@ -60,6 +60,12 @@ class Task:
         path = Path(self.checkpoint)
         return path.with_name(f"{path.name}.{stage}.npz")
 
+    def during(self, engine: str) -> dict:
+        "The running keywords of an engine: where the run has one bar, it shows the engine's name."
+        progress = self.running.get("progress", True)
+        named = getattr(progress, "named", None)
+        return self.running | dict(progress=named(engine) if named else progress)
+
     def note(self, engine: str, posterior: Posterior, simulations: int, **more) -> None:
         "One more line of the history; the posterior is told which it is."
         line = dict(engine=engine, simulations=int(simulations), ess=math.nan, pareto_k=math.nan)
@@ -124,7 +130,7 @@ def augmented(task: Task, rng) -> tuple[Posterior, str]:
             rng=child,
             checkpoint=task.file(f"chains{k}"),
             **plan,
-            **task.running,
+            **task.during("data augmentation"),
         )
         rhat = max(found.info["rhat"])
         task.note("data augmentation", found, simulations, rhat=rhat)
@@ -152,7 +158,7 @@ def _twice(task: Task, engine, name: str, limit: int, file: str, rng) -> tuple[P
             max_simulations=limit,
             rng=child,
             checkpoint=task.file(f"{file}{k}"),
-            **task.running,
+            **task.during(name),
         )
         task.note(name, found, found.info["simulations"])
         parts.append(found)

@@ -30,7 +30,7 @@ def moved(task: Task, rng) -> tuple[Posterior | None, str, Posterior | None]:
 
 def moves(task: Task, name: str, rng, **options) -> tuple:
     "The same, by an attempt of that name."
-    options |= dict(draws=math.ceil(1.3 * task.target), **task.running)
+    options |= dict(draws=math.ceil(1.3 * task.target), **task.during(name))
     try:
         found = input_smc(task.release, task.model, rng=rng, **options)
     except (ValueError, TypeError, NotImplementedError) as error:  # it cannot be replayed, say

@@ -27,7 +27,8 @@ def neural(task: Task, rng) -> Posterior:
     from dpsbi.analyst.estimator import amortise
     from dpsbi.analyst.sppe import sppe
 
-    release, model, options = task.release, task.model, task.neural | task.running
+    release, model = task.release, task.model
+    options = task.neural | task.during("neural posterior")
     if not hasattr(release.mechanism, "log_prob"):
         simulations, (fit, draw) = min(FIRST, task.left), rng.spawn(2)
         options |= dict(simulations=simulations, checkpoint=task.file("amortise"))
@@ -54,8 +55,9 @@ def refined(task: Task, network: Posterior, rng) -> tuple[Posterior, str]:
     if left < LEAST:
         return network, APPROXIMATE
     options = dict(simulations=left, recycling=False, checkpoint=task.file("refine"))
+    options |= task.during("refined")
     try:
-        found = refine(network, task.release, task.model, rng=rng, **options, **task.running)
+        found = refine(network, task.release, task.model, rng=rng, **options)
     except NoWeight as error:
         nothing = dict(ess=0.0, pareto_k=math.inf, failed=0, error=str(error))
         task.history.append(dict(engine="refined", simulations=left) | nothing)

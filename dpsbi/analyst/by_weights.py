@@ -56,7 +56,7 @@ def by_weight(task: Task, rng) -> tuple[Posterior, str]:
             patient=patient,
             thrifty=task.limit < MOVED_FROM,
             checkpoint=task.file(f"importance{k}"),
-            **task.running,
+            **task.during("adaptive importance"),
         )
         task.note("adaptive importance", found, found.info["simulations"])
         reason = found.info["reason"]
@@ -75,8 +75,9 @@ def _kept(task: Task, rng) -> tuple[Posterior | None, str]:
         return None, ""
     path = task.file("frugal")
     options = dict(rng=run, max_simulations=task.left, checkpoint=path)
-    found = frugal(task.release, task.model, **options, **task.running)
-    task.note("importance, every call kept", found, found.info["simulations"])
+    name = "importance, every call kept"
+    found = frugal(task.release, task.model, **options, **task.during(name))
+    task.note(name, found, found.info["simulations"])
     found.info["fresh"] = not found.info["gave_up"]
     found.info["thrifty"] = False
     return found, doubts(found) or ALONE
@@ -85,8 +86,9 @@ def _kept(task: Task, rng) -> tuple[Posterior | None, str]:
 def _easy(task: Task, rng) -> bool:
     "Whether a few draws of the prior are worth so much that four searches can end."
     options = dict(rounds=1, simulations=LOOKED, checkpoint=task.file("look"))
+    options |= task.during("look at the prior")
     try:
-        found = importance(task.release, task.model, rng=rng, **options, **task.running)
+        found = importance(task.release, task.model, rng=rng, **options)
     except NoWeight as error:
         nothing = dict(ess=0.0, pareto_k=math.inf, failed=0, error=str(error))
         task.history.append(dict(engine="look at the prior", simulations=LOOKED) | nothing)

@@ -141,6 +141,7 @@ class Task(Allowed):
 
     def simulate(self, x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         "All values (n, R) and log η (n,) at x (n, D), and x with what was drawn beyond."
+        done = self.bar.n
         found = self.journal(lambda: self._run(x, rng))
         last = int(found[0, 0]) + 1
         _, s, log_eta, more = np.split(found, [1, last, last + 1], axis=1)
@@ -149,7 +150,7 @@ class Task(Allowed):
         failed, outside = lost_of(self.model, theta, np.isneginf(log_eta[:, 0]))
         self.tally["failed"] += failed
         self.tally["outside"] += outside
-        self.bar.update(len(x))
+        self.bar.update(done + len(x) - self.bar.n)  # those that a checkpoint holds
         return s, log_eta[:, 0], np.concatenate([x, more], axis=1)
 
     def _run(self, x, rng):
@@ -161,7 +162,10 @@ class Task(Allowed):
         children = rng.spawn(len(sizes))
         cut = [slice(a, a + k) for a, k in zip(starts, sizes)]
         tasks = ((*about, theta[rows], tape[rows], g) for rows, g in zip(cut, children))
-        parts = list(in_order(self.executor, _batch, tasks))
+        parts = []
+        for size, part in zip(sizes, in_order(self.executor, _batch, tasks)):
+            parts.append(part)
+            self.bar.update(size)
         if _together(self.model, self.release):
             parts = _weighed(self.release, parts)
         parts = _alike(parts)

@@ -305,5 +305,6 @@ def _all_groups(release, latent, plan, call, saved, rng) -> list[np.ndarray]:
             new = dict(theta=theta, values=s, rates=rates[None])
             found = {name: np.concatenate([found[name], new[name]]) for name in nothing}
             saved.save(**found)
+            bar.spent(len(theta) * (plan.sweeps + 1))
             bar.update(1)
     return [found[name] for name in nothing]

@@ -81,6 +81,7 @@ class Run(_Costs):
         self.tally["outside"] += outside * likelihood.particles
         found = self.journal(lambda: estimate_all(likelihood, theta, rng, self.executor))
         self.tally["failed"] += int(found[:, 1].sum())
+        self.bar.spent(len(z) * likelihood.particles)
         return found
 
 # %% ../../nbs/analyst/38_estimated.ipynb #8ab37c5a

@@ -93,7 +93,7 @@ class GuidedRun(Tallied):
         Values (n, R), those released first, inputs (n, K) and log η_j (n, r), -inf where a
         simulation failed.
         """
-        theta = self.model.prior.from_unconstrained(z)
+        theta, done = self.model.prior.from_unconstrained(z), self.bar.n
         found = self.journal(lambda: self._simulated(theta, u, rng))
         s, tape = np.split(found, [values_asked(self.release)], axis=1)
         known = s[:, : self.release.s_dp.size]
@@ -104,7 +104,7 @@ class GuidedRun(Tallied):
         broken, outside = lost_of(self.model, theta, failed)
         self.tally["failed"] += broken
         self.tally["outside"] += outside
-        self.bar.update(len(z))
+        self.bar.update(done + len(z) - self.bar.n)  # those that a checkpoint holds
         return s, tape[:, : u.shape[1]] if u.shape[1] else tape, log_eta
 
     def _simulated(self, theta, u, rng):
@@ -114,7 +114,10 @@ class GuidedRun(Tallied):
         tasks = (
             (*about, theta[a : a + k], u[a : a + k], g) for a, k, g in zip(starts, sizes, children)
         )
-        parts = list(in_order(self.executor, _batch, tasks))
+        parts = []
+        for size, part in zip(sizes, in_order(self.executor, _batch, tasks)):
+            parts.append(part)
+            self.bar.update(size)
         return level([row for part in parts for row in part], rng)
 
 # %% ../../nbs/analyst/38_exploration.ipynb #f11547b5

@@ -147,6 +147,7 @@ def _segment(run, likelihood, chains, factor, iterations, rng):
     run.tally["simulations"] += len(rows) * iterations * likelihood.particles * blocks
     path = run.journal(lambda: np.concatenate(list(in_order(run.executor, steps, tasks))))
     run.tally["failed"] += int(path[..., -1].sum())
+    run.bar.spent(len(rows) * iterations * likelihood.particles * blocks)
     return path[..., :-1]
 
 # %% ../../nbs/analyst/38_metropolis.ipynb #eaf5e04b-s1

@@ -76,8 +76,9 @@ def _left(task: Task, limit: int) -> int:
 def _search(task: Task, found: Marginal, model: Model, file: str, rng, **about) -> Posterior:
     "Four searches of parameters and inputs together."
     about |= dict(checkpoint=task.file(file), rng=rng.spawn(1)[0])
-    part = consensus(found.release, model, **about, **task.running)
-    task.note("importance, counts summed out", part, part.info["simulations"])
+    name = "importance, counts summed out"
+    part = consensus(found.release, model, **about, **task.during(name))
+    task.note(name, part, part.info["simulations"])
     return part
 
 
@@ -154,11 +155,10 @@ def _moved(task: Task, found: Marginal, limit: int, start, rng) -> tuple[Posteri
     if left < FEWEST or found.model.deterministic:
         return None, ""
     about = dict(draws=math.ceil(1.3 * task.target), max_simulations=left)
-    given = found.release, found.model
-    part = input_smc(
-        *given, rng=rng, start=start, checkpoint=task.file("moved"), **about, **task.running
-    )
-    task.note("moves of inputs, counts summed out", part, part.info["simulations"])
+    about |= dict(rng=rng, start=start, checkpoint=task.file("moved"))
+    name = "moves of inputs, counts summed out"
+    part = input_smc(found.release, found.model, **about, **task.during(name))
+    task.note(name, part, part.info["simulations"])
     return part, part.info["reason"] or doubts(part)
 
 # %% ../../nbs/analyst/49_summed.ipynb #d9a5a54e
