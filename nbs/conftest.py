@@ -11,6 +11,7 @@ import sys
 import tempfile
 import traceback
 from importlib import import_module
+from multiprocessing import Pipe
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy: processes share the processors
@@ -51,12 +52,59 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    "Forks begin with what most of them need."
-    if sum(isinstance(item, Page) for item in session.items) > MANY:
+    "Forks of pages begin with what most of them need, and with nothing that a test has left."
+    pages = sum(isinstance(item, Page) for item in session.items)
+    if pages > MANY:
         for name in SHARED.split():
             import_module(name)
         gc.collect()
         gc.freeze()
+    if pages:
+        session.config.stash[NURSERY] = Nursery()
+
+
+def pytest_sessionfinish(session):
+    if NURSERY in session.config.stash:
+        session.config.stash[NURSERY].close()
+
+
+class Nursery:
+    "A process that runs no test, from which that of each page is forked."
+
+    def __init__(self):
+        self.ours, theirs = Pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            self.ours.close()
+            _serve(theirs)
+        theirs.close()
+
+    def said_by(self, path, skipped):
+        "What a page says where it fails; nothing where it passes. Cells with these flags wait."
+        with tempfile.NamedTemporaryFile("r", errors="replace") as said:
+            self.ours.send((path, skipped, said.name))
+            status = self.ours.recv()
+            return (said.read() or f"the process ended with status {status}") if status else ""
+
+    def close(self):
+        self.ours.close()
+        os.waitpid(self.pid, 0)
+
+
+NURSERY = pytest.StashKey[Nursery]()
+
+
+def _serve(connection):
+    "Forks for each page that comes, until there is nobody to ask."
+    try:
+        while True:
+            page = connection.recv()
+            pid = os.fork()
+            if not pid:
+                _child(*page)
+            connection.send(os.waitpid(pid, 0)[1])
+    finally:
+        os._exit(0)
 
 
 class Notebook(pytest.File):
@@ -75,7 +123,8 @@ class Failed(Exception):
 
 class Page(pytest.Item):
     def runtest(self):
-        trouble = said_by(self.path, ["slow"] if self.name == "fast" else [])
+        skipped = ["slow"] if self.name == "fast" else []
+        trouble = self.config.stash[NURSERY].said_by(self.path, skipped)
         if trouble:
             raise Failed(trouble)
 
@@ -86,20 +135,9 @@ class Page(pytest.Item):
         return self.path, None, f"{self.path.relative_to(ROOT)}::{self.name}"
 
 
-def said_by(path, skipped):
-    "What a page says where it fails; nothing where it passes. Cells with these flags are skipped."
-    with tempfile.TemporaryFile("w+") as said:
-        pid = os.fork()
-        if not pid:
-            _child(path, skipped, said)
-        _, status = os.waitpid(pid, 0)
-        said.seek(0)
-        return (said.read() or f"the process ended with status {status}") if status else ""
-
-
-def _child(path, skipped, said):
+def _child(path, skipped, name):
     "Runs a page, and ends the process."
-    passed = False
+    passed, said = False, open(name, "w")
     try:
         for stream in (1, 2):
             os.dup2(said.fileno(), stream)

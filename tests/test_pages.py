@@ -24,6 +24,13 @@ def notebook(path: Path, *sources: str) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def nursery():
+    found = pages.Nursery()
+    yield found
+    found.close()
+
+
 @pytest.mark.parametrize(
     "sources, said",
     [
@@ -36,10 +43,11 @@ def notebook(path: Path, *sources: str) -> Path:
         (["1", DRAWN.format("$x^{2$"), "2"], "ParseSyntaxException"),
     ],
 )
-def test_a_page_fails_with_its_cells_and_figures(tmp_path, sources, said):
-    trouble = pages.said_by(notebook(tmp_path / "page.ipynb", *sources), ["slow"])
+def test_a_page_fails_with_its_cells_and_figures(nursery, tmp_path, sources, said):
+    trouble = nursery.said_by(notebook(tmp_path / "page.ipynb", *sources), ["slow"])
     assert bool(trouble) == bool(said) and said in trouble
 
 
-def test_slow_cells_run_where_they_are_asked_for(tmp_path):
-    assert "late" in pages.said_by(notebook(tmp_path / "page.ipynb", "#| slow\n1 / 0  # late"), [])
+def test_slow_cells_run_where_they_are_asked_for(nursery, tmp_path):
+    page = notebook(tmp_path / "page.ipynb", "#| slow\n1 / 0  # late")
+    assert "late" in nursery.said_by(page, [])
