@@ -541,11 +541,16 @@ def public_side(x, distance, how, **kw):
     )
 
 
+def some(records, outcome):
+    "Every third, where the price of each run takes half a second to work out."
+    return list(records.items())[:: 3 if outcome == "resampled" else 1]
+
+
 @pytest.mark.parametrize("distance, outcome", list(itertools.product(DISTANCES, OUTCOMES)))
 def test_the_public_side_is_the_same_whatever_the_records_are(distance, outcome):
     usual = public_side(X, distance, "replace", **OUTCOMES[outcome])
     assert usual["entries"] and usual["outcome"][0] in (NothingAccepted, 5, 40)
-    for name, x in REPLACED.items():
+    for name, x in some(REPLACED, outcome):
         assert public_side(x, distance, "replace", **OUTCOMES[outcome]) == usual, name
 
 
@@ -553,7 +558,7 @@ def test_the_public_side_is_the_same_whatever_the_records_are(distance, outcome)
 def test_nor_how_many_there_are_where_that_is_confidential(distance, outcome):
     usual = public_side(X, distance, "add-remove", **OUTCOMES[outcome])
     assert usual["entries"] and usual["outcome"][0] in (NothingAccepted, 5, 40)
-    for name, x in (SIZES | REPLACED).items():
+    for name, x in some(SIZES | REPLACED, outcome):
         assert public_side(x, distance, "add-remove", **OUTCOMES[outcome]) == usual, name
 
 
