@@ -31,13 +31,14 @@ from dpsbi.simulators import counts
 
 assert sys.prefix in dpsbi.__file__, dpsbi.__file__
 core = sys.argv[1:] == ["core"]
+ABSENT = "torch nflows emcee opendp arviz ipywidgets sbi pyabc autodp".split()
 loaded, refused = 0, {}
 for module in pkgutil.walk_packages(dpsbi.__path__, "dpsbi."):
     try:
         importlib.import_module(module.name)
         loaded += 1
     except ModuleNotFoundError as error:
-        assert core and "dpsbi[" in str(error), (module.name, error)
+        assert core and error.name in ABSENT, (module.name, error)
         refused[module.name] = str(error)
 for name in ("sppe", "sple", "amortise", "rnpe"):
     try:
@@ -49,6 +50,18 @@ release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
 model = counts.gamma_poisson(25, 1)
 found = dpsbi.infer(release, model, rng=np.random.default_rng(1), progress=False)
 assert found.exact
+if core:
+    def asks_for(extra, call):
+        try:
+            call()
+        except ModuleNotFoundError as error:
+            assert f"dpsbi[{extra}]" in str(error), error
+        else:
+            raise AssertionError(extra)
+    count = dpsbi.Query(lambda x: x.sum(axis=1, keepdims=True), 1, step=1)
+    paid = np.ones(9), count, dpsbi.DiscreteLaplace(1.0), dpsbi.Ledger(2.0)
+    asks_for("owner", lambda: dpsbi.release(*paid))
+    asks_for("arviz", found.to_arviz)
 print(json.dumps(dict(modules=loaded, refused=sorted(refused))))
 """
 
