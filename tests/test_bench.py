@@ -261,11 +261,11 @@ def test_releases_do_not_depend_on_the_method():
 
 def test_the_exact_score_is_that_of_a_normalised_density():
     "On the line, where a rate is exp(z): over z it integrates to one."
-    z = np.linspace(-4, 4.5, 3001)[:, None]
+    z = np.linspace(-4, 4.5, 101)[:, None]
     s_dp = np.repeat([[7.0, 12.0]], len(z), axis=0)
     for task, width in ((one_rate(2), 2), (many_rates(1), 1)):
-        density = np.exp(every_release.exact_density(task)(z[::10], s_dp[::10, :width]))
-        assert abs(density.sum() * (z[10, 0] - z[0, 0]) - 1) < 1e-3
+        density = np.exp(every_release.exact_density(task)(z, s_dp[:, :width]))
+        assert abs(density.sum() * (z[1, 0] - z[0, 0]) - 1) < 1e-3
 
 
 @pytest.mark.parametrize("name", ["example_4", "hierarchy", "day", "sir"])
