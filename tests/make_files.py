@@ -339,7 +339,11 @@ TOLD = dict(
     own_published="one of one's own, clamped",
 )
 FILES |= {
-    f"release_2_{name}.json": (f"a release of version 2: {told}", release(name, 2))
+    f"release_{version}_{name}.json": (
+        f"a release of version {version}: {told}",
+        release(name, version),
+    )
+    for version in (2, 3)
     for name, told in TOLD.items()
 }
 FILES |= {

@@ -18,7 +18,7 @@ from scipy import stats
 
 import dpsbi
 from dpsbi import Codebook, Cost, Laplace, Ledger, Model, Plan, Posterior, Prior, Query, Release
-from dpsbi.mechanisms import observed
+from dpsbi.mechanisms import described, observed
 from dpsbi.privacy import identity
 
 FOLDER = Path(__file__).parent / "files"
@@ -362,3 +362,82 @@ def test_what_differs_is_seen():
 def test_all_files_together_are_small():
     sizes = [(FOLDER / name).stat().st_size for name in held()]
     assert max(sizes) < 30_000 and sum(sizes) < 400_000
+
+
+# ---- a mechanism's name, wherever its class stands
+
+OURS = [name for name in held() if name.startswith("release_2") and "own" not in name]
+
+
+def with_modules(state, module):
+    "A release's state with another module wherever it names one of dpsbi's."
+    if isinstance(state, dict):
+        state = {key: with_modules(value, module) for key, value in state.items()}
+        ours = str(state.get("module", "")).startswith("dpsbi.")
+        return state | dict(module=module) if ours else state
+    return [with_modules(part, module) for part in state] if isinstance(state, list) else state
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_release_is_read_wherever_the_class_stands_today(name, tmp_path):
+    state = json.loads((FOLDER / name).read_text())
+    moved, again = tmp_path / "moved.json", tmp_path / "again.json"
+    moved.write_text(json.dumps(with_modules(state, "dpsbi.where.it.stood")))
+    found = Release.load(moved)
+    assert found.mechanism == Release.load(FOLDER / name).mechanism
+    found.save(again)  # as version 3, which holds no path
+    text = again.read_text()
+    assert '"version": 3' in text and '"module"' not in text
+    assert repr(Release.load(again)) == repr(found)
+
+
+@pytest.mark.parametrize("module", ["dpsbix.noise", "dpsbi", "xdpsbi.mechanisms.continuous", ""])
+def test_a_module_that_is_not_ours_is_never_taken_for_ours(module, tmp_path, monkeypatch):
+    monkeypatch.delitem(vars(dpsbi), "Laplace", raising=False)  # the name that was asked for there
+    path, state = tmp_path / "r.json", json.loads((FOLDER / "release_2_laplace.json").read_text())
+    path.write_text(json.dumps(with_modules(state, module)))
+    with pytest.raises(ValueError, match=f"Laplace of the module {module}: import the module"):
+        Release.load(path)
+
+
+@pytest.mark.parametrize("name", [name for name in held() if "_own" in name])
+def test_one_of_ones_own_is_refused_where_its_module_is_not_imported(name, monkeypatch):
+    monkeypatch.delitem(sys.modules, "mylab.noise")
+    kind = "Laplace" if "laplace" in name else "Triangular"
+    with pytest.raises(ValueError, match=f"is {kind} of the module mylab.noise: import the module"):
+        Release.load(FOLDER / name)
+    assert "mylab.noise" not in sys.modules  # nothing that a file names is imported
+
+
+def test_one_of_ones_own_keeps_its_module_in_a_file(tmp_path):
+    release = Release.load(FOLDER / "release_2_own_laplace.json")
+    assert type(release.mechanism) is mylab.noise.Laplace is not Laplace
+    release.save(tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["mechanism"]["module"] == "mylab.noise"
+    assert type(Release.load(tmp_path / "r.json").mechanism) is mylab.noise.Laplace
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_class_that_is_called_otherwise_today_keeps_its_former_name(
+    version, tmp_path, monkeypatch
+):
+    path, state = tmp_path / "r.json", json.loads((FOLDER / "release_2_laplace.json").read_text())
+    mechanism = dict(name="DoubleExponential", fields=dict(scale=2.0))
+    mechanism |= dict(module="dpsbi.mechanisms.continuous") if version == 2 else {}
+    mechanism = dict(name="DoubleExponential", scale=2.0) if version == 1 else mechanism
+    path.write_text(json.dumps(state | dict(version=version, mechanism=mechanism)))
+    with pytest.raises(ValueError, match="DoubleExponential.*none"):
+        Release.load(path)
+    monkeypatch.setitem(described.RENAMED, "DoubleExponential", "Laplace")
+    assert Release.load(path).mechanism == Laplace(2.0)
+
+
+def test_a_class_that_went_is_refused_in_words(monkeypatch):
+    path = FOLDER / "release_2_continuous_staircase.json"
+    left = {name: kind for name, kind in described.named().items() if name != "ContinuousStaircase"}
+    monkeypatch.setattr(described, "_ours", lambda: left)
+    said = (
+        "is ContinuousStaircase, and this version of dpsbi has none of that name: read it with the"
+    )
+    with pytest.raises(ValueError, match=said):
+        Release.load(path)
