@@ -364,6 +364,26 @@ def test_all_files_together_are_small():
     assert max(sizes) < 30_000 and sum(sizes) < 400_000
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_a_checkpoint_from_before_a_move_of_a_class_is_refused_with_the_reason(name, tmp_path):
+    path = Path(shutil.copy(FOLDER / f"checkpoint_{name}.npz", tmp_path))
+    before = path.read_bytes()
+
+    class Moved(Watched):
+        __module__, __qualname__ = "mylab.elsewhere", "Watched"
+
+    simulate = simulator_of(name)
+    simulate.__class__ = Moved
+    if name == "simulate_pool":  # it knows the simulator by its code alone
+        RUNS[name](path, simulate)
+        return
+    with pytest.raises(
+        ValueError, match="belongs to another run.*or another version of dpsbi wrote"
+    ):
+        RUNS[name](path, simulate)
+    assert path.read_bytes() == before and not simulate.calls
+
+
 # ---- a mechanism's name, wherever its class stands
 
 OURS = [name for name in held() if name.startswith("release_2") and "own" not in name]
