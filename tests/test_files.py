@@ -116,6 +116,7 @@ def of_posterior(path):
         exact=found.exact,
         values=None if values is None else exact(values.theta),
         values_mean=None if values is None else near(values.mean()),
+        values_of=[int(row) for row in getattr(found.values, "rows", ())],
     )
 
 
