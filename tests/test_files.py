@@ -305,8 +305,8 @@ def said_by(name, folder):
 
 # ---- what they said then
 
-# A file that is refused on purpose, a mechanism's that went or a checkpoint's from before a change
-# of the simulator's class, say: name -> what the refusal says.
+# A file that is refused on purpose, a mechanism's that went, say, or a checkpoint whose run names a
+# class that has moved, or whose method has changed: name -> what the refusal says.
 REFUSED: dict[str, str] = {}
 ANOTHER = "belongs to another run|not a checkpoint that this version can read"
 MADE_BY = (3, 11)  # the Python of the checkpoints: another's may draw, or describe, a little else
@@ -343,7 +343,8 @@ def test_a_file_says_what_it_said_when_it_was_written(name, tmp_path):
         if not (elsewhere and re.search(ANOTHER, str(error))):
             raise
         return
-    assert not list(differences(said, EXPECTED[name]["says"]))
+    otherwise = list(differences(said, EXPECTED[name]["says"]))
+    assert not otherwise, "\n".join(["", *otherwise])
 
 
 def test_every_file_has_its_expectation_and_every_expectation_its_file():
