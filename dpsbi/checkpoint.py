@@ -115,6 +115,8 @@ def _differs(mine: dict, found: dict) -> str:
             "as it was when the run began"
         )
     told = ", ".join(names) or "its fields"
+    if names and {*names} <= {"query", "model", "simulator"}:  # told apart by modules' names, too
+        told += ", or another version of dpsbi wrote it"
     return f"it differs in {told}; give this run a checkpoint path of its own"
 
 # %% ../nbs/08_checkpoint.ipynb #b4845d6e-8

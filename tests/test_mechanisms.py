@@ -879,27 +879,34 @@ def test_old_files_of_a_name_that_none_or_several_have_are_refused(tmp_path):
     assert len(same) == 2
 
 
+IMPORT, GONE = "import the module that defines it", "this version of dpsbi has none of that name"
+
+
 @pytest.mark.parametrize(
-    "module, name",
+    "module, name, said",
     [
-        ("elsewhere", "Odd"),
-        ("os", "system"),
-        ("dpsbi.mechanisms", "Nowhere"),
-        ("dpsbi.mechanisms", "release"),
-        ("dpsbi.mechanisms", "Laplace.cost"),
-        ("dpsbi", "abcdp"),
-        ("builtins", "dict"),
-        (3, None),
+        ("elsewhere", "Odd", IMPORT),
+        ("os", "system", IMPORT),
+        ("dpsbi.mechanisms", "Nowhere", GONE),
+        ("dpsbi.mechanisms", "release", GONE),
+        ("dpsbi.mechanisms", "Laplace.cost", GONE),
+        ("dpsbi.owner.abcdp", "abcdp", GONE),
+        ("dpsbi", "abcdp", IMPORT),
+        ("dpsbix.noise", "Laplace", IMPORT),  # begins so, and is not ours
+        ("builtins", "dict", IMPORT),
+        (3, None, "not a release"),
+        (None, "Laplace", "not a release"),
+        ("dpsbi.mechanisms", ["Laplace"], "not a release"),
     ],
 )
-def test_a_file_of_an_unknown_mechanism_says_what_to_import(module, name, tmp_path):
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_file_of_an_unknown_mechanism_says_what_to_do(module, name, said, version, tmp_path):
     path = tmp_path / "r.json"
     saved(Laplace(2.0), path)
-    state = json.loads(path.read_text())
-    path.write_text(json.dumps(state | dict(mechanism=dict(module=module, name=name, fields={}))))
-    with pytest.raises(
-        ValueError, match="not a release" if module == 3 else "import the module that defines it"
-    ):
+    state = json.loads(path.read_text()) | dict(version=version)
+    named = dict(module=module, name=name, fields=dict(scale=2.0))
+    path.write_text(json.dumps(state | dict(mechanism=named)))
+    with pytest.raises(ValueError, match=f"not a release.*{said}" if said[0] != "n" else said):
         Release.load(path)
 
 

@@ -111,9 +111,9 @@ def _read(data, fn) -> tuple:
     state = json.loads(data)
     if "format" not in state:
         raise ValueError('it says no "format"; an agency\'s is "dpsbi.codebook"')
-    if state["format"] != "dpsbi.Release" or state["version"] not in (1, 2):
+    if state["format"] != "dpsbi.Release" or state["version"] not in (1, 2, 3):
         raise ValueError(f"format {state['format']!r}, version {state['version']!r}")
-    read = mechanism_of if state["version"] == 2 else mechanism_of_version_1
+    read = mechanism_of_version_1 if state["version"] == 1 else mechanism_of
     return state["s_dp"], _query_of(state["query"], fn), read(state["mechanism"])
 
 # %% ../../nbs/mechanisms/07_release.ipynb #702549dc
@@ -142,9 +142,10 @@ class Release(Answered):
     """
 
     def save(self, path: str | Path) -> None:
-        """Write the numbers, and the mechanism by its module and name, as JSON.
+        """Write the numbers, and the mechanism by its name, as JSON.
 
-        The query's function is code and stays out.
+        A mechanism of your own is written by its module, too. The query's function is code and
+        stays out.
 
         Parameters
         ----------
@@ -158,7 +159,7 @@ class Release(Answered):
         """
         state = dict(
             format="dpsbi.Release",
-            version=2,
+            version=3,
             s_dp=self.s_dp.tolist(),
             query=_about(self.query),
             mechanism=described(self.mechanism),
@@ -185,8 +186,8 @@ class Release(Answered):
         Raises
         ------
         ValueError
-            If the file is not a release, or if the module that defines its mechanism is not
-            imported.
+            If the file is not a release, or if the module that defines its mechanism, one of your
+            own, is not imported.
         """
         data = Path(path).read_bytes()
         reader = _reader(data)
