@@ -280,6 +280,35 @@ def test_a_checkpoint_tells_mechanisms_apart_by_what_they_do(tmp_path):
         Checkpoint(path, dict(mechanism=Bare(2.5))).load()
 
 
+@dataclasses.dataclass(frozen=True)
+class Laplace(dpsbi.Mechanism):
+    "Of the library's name, and with a heavier tail."
+
+    scale: float
+
+    def log_prob(self, s_dp, s):
+        return stats.t(3, s, self.scale).logpdf(s_dp).sum(-1)
+
+    def sample(self, s, rng):
+        return s + self.scale * rng.standard_t(3, np.shape(s))
+
+
+@pytest.mark.parametrize(
+    "around",
+    [lambda m: m, lambda m: dpsbi.Independent((m, m)), lambda m: dpsbi.Independent((GAUSSIAN, m))],
+)
+def test_nor_does_it_take_a_name_for_a_mechanism(around, tmp_path):
+    path, mine, ours = tmp_path / "run.npz", around(Laplace(2.0)), around(dpsbi.Laplace(2.0))
+    assert str(mine) == str(ours)
+    Checkpoint(path, dict(mechanism=ours)).save(x=np.ones(1))
+    with pytest.raises(ValueError, match="belongs to another run"):
+        Checkpoint(path, dict(mechanism=mine)).load()
+    assert Checkpoint(path, dict(mechanism=ours)).load()["x"] == 1
+
+
+GAUSSIAN = dpsbi.Gaussian(1.0)
+
+
 def test_a_checkpoint_is_of_one_run_that_can_go_on(tmp_path):
     path, rng = tmp_path / "run.npz", np.random.default_rng(1)
     about = lambda rng, k=1: Checkpoint(path, dict(seed=seed_state(rng), k=k))

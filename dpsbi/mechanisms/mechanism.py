@@ -246,14 +246,25 @@ def about_mechanism(mechanism: Any) -> str | list:
     Returns
     -------
     str or list
-        Its settings, where it shows them; else its class, and what it does to two values.
+        The settings of one of the library; of another, and of one that does not show them, also
+        what it does to two values.
     """
     shown = str(mechanism)
-    if " at 0x" not in shown:
+    if " at 0x" not in shown and not _of_ones_own(mechanism):
         return shown
     return [re.sub(" at 0x[0-9a-f]+", "", shown), *_tried(mechanism)]
 
 # %% ../../nbs/mechanisms/01_mechanism.ipynb #dfb592a3
+def _of_ones_own(mechanism) -> bool:
+    "Whether it is a mechanism, or holds one, that is not the library's."
+    if not (hasattr(mechanism, "sample") or hasattr(mechanism, "log_prob")):
+        return False
+    held = getattr(mechanism, "__dict__", {}).values()
+    parts = (part for value in held for part in (value if isinstance(value, tuple) else (value,)))
+    ours = type(mechanism).__module__.startswith("dpsbi.")
+    return not ours or any(map(_of_ones_own, parts))
+
+
 def _tried(mechanism) -> list[str]:
     "Draws of one seed and log densities, for one value and for two; of what it has."
     found = []
