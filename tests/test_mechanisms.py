@@ -1237,3 +1237,22 @@ def test_a_release_counts_once_in_a_join():
     for twice in ((one, one), (one, other, one)):
         with pytest.raises(ValueError, match="twice"):
             join(*twice)
+
+
+class Loud(Laplace):
+    "Warns of what it draws around."
+
+    def _prepare(self, query):
+        draw = super()._prepare(query)
+
+        def loud(s):
+            warnings.warn(f"the confidential value is {s}")
+            return draw(s)
+
+        return loud
+
+
+def test_a_draw_that_warns_of_the_records_is_heard_by_nobody(recwarn):
+    count = Query(lambda x: x.sum(axis=1, keepdims=True), 1)
+    found = release(np.ones(7), count, Loud(1.0), Ledger(2.0))
+    assert found.s_dp.shape == (1,) and not recwarn.list
