@@ -292,6 +292,14 @@ def test_an_audit_sees_an_error():
     ).refuted
 
 
+def test_the_runs_that_bound_an_event_have_not_chosen_it():
+    def drifts(x, rng, size):  # what tells the inputs apart is in the second half alone
+        return np.where(np.arange(size) < size // 2, rng.integers(0, 2, size), 10 + x)
+
+    found = audit(drifts, 0.0, 10.0, 1.0, rng=rng(21), runs=1000, digits=False, progress=False)
+    assert found.lower == 0
+
+
 def test_the_pair_goes_into_the_audit():
     found = worst_neighbours(rounded, TENS, rng=rng(18), starts=10)
     run = lambda x, rng, size: DiscreteLaplace(1.0).sample(

@@ -2,8 +2,10 @@
 bad input.
 """
 
+import importlib
 import warnings
 from dataclasses import FrozenInstanceError, dataclass
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -274,6 +276,7 @@ def test_ascent_asks_for_enough_draws():
 def test_few_effective_draws_prove_nothing():
     assert not settled(Step(np.zeros(1), 1000, 3.0, 0.0, 0.0), 1e-4)
     assert settled(Step(np.zeros(1), 1000, 300.0, 0.0, 0.0), 1e-4)
+    assert not settled(Step(np.zeros(1), 1000, 300.0, 0.0, 1.0), 1e-4)  # it may yet be 0.67
     release = Release(np.full(6, 3.0), Query(identity, 1, dim=6), Laplace(0.01))
     with pytest.warns(RuntimeWarning, match="effective size"):
         fit = mcem(
@@ -286,6 +289,12 @@ def test_few_effective_draws_prove_nothing():
             progress=False,
         )
     assert not fit.converged and fit.ess < 100
+    with pytest.warns(RuntimeWarning, match="effective size"):  # at the very end
+        last = dict(final_simulations=50, newton=False, progress=False)
+        fit = mcem(
+            count(37.4, Laplace(5.0)), Poisson(), 30.0, rng=np.random.default_rng(16), **last
+        )
+    assert not fit.converged and CONVERGED in fit.message
 
 
 def test_stages_and_their_trace():
@@ -305,6 +314,14 @@ def test_stages_and_their_trace():
         trace["increase"] >= 0
     )
     assert abs(trace["theta"][-1] - trace["theta"][-2]) <= 1e-3 * (1 + trace["theta"][-2])
+
+
+def test_a_stage_goes_on_until_every_parameter_is_at_rest(monkeypatch):
+    ends = iter([1.0, 2.0] for _ in range(3))
+    step = lambda *_: Step(np.array(next(ends)), 9, 9.0, 0.0, 0.0)
+    monkeypatch.setattr(importlib.import_module("dpsbi.analyst.ascent"), "em_step", step)
+    steps = list(Stages([(1e-2, 9)]).iterate(MagicMock(), np.ones(2), None, 0))
+    assert [end for _, end, _ in steps] == [None, CONVERGED]
 
 
 def test_without_newton_the_distance_left_counts_as_error():

@@ -2,6 +2,7 @@
 checkpoints, possible resampling, bad input.
 """
 
+import importlib
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -144,6 +145,15 @@ def test_agrees_with_the_exact_posterior(method):
     if method == "importance":
         evidence = np.log(w.sum() * (z[1] - z[0])) + log_p.max()
         agrees(found.info["log_evidence"], evidence, found.info["log_evidence_se"], verbose=False)
+
+
+def test_each_round_makes_draws_of_its_own(monkeypatch):
+    room = importlib.import_module("dpsbi.analyst.importance_squared")
+    whole = room._sharpened
+    monkeypatch.setattr(room, "_sharpened", lambda *given: (whole(*given)[0], 60))
+    found = run(model=Walk(PRIOR, TIMES))
+    assert len(found.info["ess_by_round"]) > 1
+    assert len(np.unique(found.theta)) == len(found.theta)
 
 
 def fragile():

@@ -1,10 +1,13 @@
 "Last draws that are summed out, at the ends of their support, and counts that are certain."
 
+import importlib
+
 import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpsbi import DiscreteLaplace, Model, Prior, Query, Release
+from dpsbi import DiscreteLaplace, Model, Posterior, Prior, Query, Release
+from dpsbi.analyst.attempts import Task
 from dpsbi.analyst.marginal import marginal
 
 NOISE = DiscreteLaplace(0.7)
@@ -45,3 +48,15 @@ def test_summed_out_as_enumerated(simulate, value):
     with np.errstate(divide="ignore"):
         exact = [special.logsumexp(LAWS[simulate](share).logpmf(counts) + seen) for share in SHARES]
     assert np.allclose(by_sums, exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize("wrong", ["", "a later draw depends on a count"])
+def test_counts_that_turn_out_not_to_be_last_are_not_summed_out(wrong, monkeypatch):
+    room = importlib.import_module("dpsbi.analyst.summed")
+    found = Posterior(np.zeros((9, 1)))
+    monkeypatch.setattr(room, "_found", lambda *_: (found, ""))
+    monkeypatch.setattr(room, "concluded", lambda *_: (found, wrong, 9))
+    release = Release(np.array([13.0]), IDENTITY, NOISE)
+    task = Task(release, Model(PRIOR, binomial_counts), 100, 5000, None, {}, {}, [])
+    summed = room.summed_out(task, np.random.default_rng(1))
+    assert summed is None if wrong else summed == (found, "")

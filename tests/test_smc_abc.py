@@ -139,6 +139,7 @@ def test_the_distance_kernel_needs_no_density():
         populations=Populations(1000),
     )
     assert found.info["tolerance"] == 2.0 and "log_evidence" not in found.info
+    assert found.approximate and set(found.trust()) == {"approximate"}
     # uniform noise of half-width 2 on top of Laplace's: the exact posterior given that, by
     # enumeration
     s = np.arange(200)
