@@ -1,8 +1,6 @@
 """Conditional flows: arrays in and out, seeds, and what they refuse."""
 
-from contextlib import closing, nullcontext
 from dataclasses import replace
-from itertools import islice
 from unittest import mock
 
 import numpy as np
@@ -12,7 +10,6 @@ from scipy import stats
 
 from dpsbi.analyst import curves, curves_as_tensors
 from dpsbi.analyst.additive import KNOTS, Additive
-from dpsbi.analyst.ahead import made_ahead
 from dpsbi.analyst.flows import (
     PRESETS,
     ConditionalFlow,
@@ -288,52 +285,6 @@ def test_gradients_by_hand_are_those_of_automatic_differentiation(dim, blocks):
     assert (x.abs() > 5).any() and (x.abs() < 5).any()  # the tails too
     for mine, theirs in zip(*found):
         assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max()))
-
-
-def drawn(g):
-    return g.random(3).tolist(), g.spawn(1)[0].random()
-
-
-@pytest.mark.parametrize("taken", [0, 1, 5])
-def test_looking_ahead_draws_the_same_and_leaves_no_trace(taken):
-    plain, looking = np.random.default_rng(1), np.random.default_rng(1)
-    with closing(made_ahead(drawn, looking)) as ahead:
-        found = list(islice(ahead, taken))
-    assert found == [drawn(plain) for _ in range(taken)]
-    assert drawn(looking) == drawn(plain)
-
-
-def test_what_fails_ahead_fails_when_its_turn_comes():
-    def failing(g):
-        value = g.random()
-        if value > 0.9:
-            raise ValueError("too much")
-        return value
-
-    looking, plain, got = np.random.default_rng(3), np.random.default_rng(3), []
-    with pytest.raises(ValueError, match="too much"):
-        for value in made_ahead(failing, looking):
-            got.append(value)
-    assert got and got == plain.random(len(got)).tolist() and looking.random() == plain.random()
-
-
-def test_the_thread_sees_the_settings_of_who_asked():
-    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
-        next(made_ahead(lambda g: np.log(np.zeros(1)), np.random.default_rng(1)))
-
-
-def test_a_fit_leaves_its_generator_where_its_pairs_did():
-    "Not where those that were made in vain would."
-    left = []
-    for ahead in (True, False):
-        rng, draw = np.random.default_rng(1), pairs(2, 3)
-        how = dict(flow=SMALL, descent=Descent(10, every=5), progress=False)
-        in_turns = lambda make, rng: iter(lambda: make(rng), None)
-        way = nullcontext() if ahead else mock.patch("dpsbi.analyst.descent.made_ahead", in_turns)
-        with way:
-            fit(draw, draw(np.random.default_rng(99)), rng=rng, **how)
-        left.append((rng.bit_generator.state, rng.spawn(1)[0].random()))
-    assert left[0] == left[1]
 
 
 @pytest.mark.parametrize("kind, most", [("d", 1e-10), ("f", 2e-3)])

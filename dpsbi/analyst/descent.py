@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from .ahead import made_ahead
 from .layers import Shape  # noqa: F401
 from .recorded import recorded
 from .scaling import Scaling
@@ -252,13 +251,10 @@ def as_tensors(pairs: tuple, scaling: Scaling, device: Any) -> list:
 def minibatches(
     draw: Callable, scaling: Scaling, size: int, device: Any, rng: np.random.Generator
 ) -> Iterator[tuple]:
-    "Minibatches without end; `draw` is called ahead of the time when its pairs are used up."
-
-    def pool(g):
-        arrays = as_units(draw(g), scaling)
-        return *arrays, g.permutation(len(arrays[0]))
-
-    for arrays in made_ahead(pool, rng):
-        y, u, w, order = (torch.as_tensor(a, device=device) for a in arrays)
+    "Minibatches without end; `draw` is called anew when its pairs are used up."
+    while True:
+        arrays = as_units(draw(rng), scaling)
+        order = rng.permutation(len(arrays[0]))
+        y, u, w, order = (torch.as_tensor(a, device=device) for a in (*arrays, order))
         for chunk in order.split(size)[: max(1, len(y) // size)]:
             yield y[chunk], u[chunk], w[chunk]

@@ -18,7 +18,6 @@ from .budgets import Budgets
 from .contexts import Contexts, ranged
 from .flows import ConditionalFlow, Ensemble
 from .layers import check_device
-from .local_check import off_nearby
 from .pairs import Simulations
 from .proposals import log_prior
 from .training import Learning, Training, train_ensemble
@@ -61,7 +60,6 @@ class Density:
     prior: Prior
     flow: ConditionalFlow | Ensemble
     contexts: Contexts | None = None
-    beside: Simulations | None = None
 
     @property
     def flows(self) -> tuple[ConditionalFlow, ...]:
@@ -198,17 +196,6 @@ def _warn_where_far(flows, s_dp) -> None:
             "more rounds may reach it, or the model cannot explain it"
         )
 
-# %% ../../nbs/analyst/43_estimator.ipynb #af909c2c-o
-def _warn_where_off(estimator, release) -> None:
-    if estimator.beside is None or not isinstance(release, Release):
-        return
-    doubt = off_nearby(estimator.flow, estimator.prior, coded(release), estimator.beside)
-    if doubt:
-        warn(
-            f"the network is not right near this release: {doubt}; more simulations may help, "
-            "or sppe, which moves to the release"
-        )
-
 # %% ../../nbs/analyst/43_estimator.ipynb #af909c2c
 @dataclass(frozen=True, eq=False)
 class Estimator(SavedDensity):
@@ -221,8 +208,6 @@ class Estimator(SavedDensity):
     prior : of the parameters
     flow : a conditional density of unconstrained parameters, or an ensemble of such
     contexts : how releases of a range of budgets are shown to it; None: as they are
-    beside : the prior's simulations that it was trained on, against which each release is
-        checked; None: it is not. A file does not hold them
     """
 
     def context(self, release: Release | np.ndarray) -> np.ndarray:
@@ -253,12 +238,11 @@ class Estimator(SavedDensity):
         ValueError : for a release of another width
 
         Warns where the release lies more than five standard deviations away from the simulated
-        ones; and, given a Release, where the network is wrong about the simulations nearest to it.
+        ones.
         """
         s_dp = self.context(release)
         log_inside = self.log_inside(s_dp)
         _warn_where_far(self.flows, s_dp)
-        _warn_where_off(self, release)
         return NeuralPosterior(
             self.sample(draws, s_dp, rng),
             None,
@@ -381,5 +365,4 @@ def amortise(
     mechanism = ranged(mechanism, query, contexts) if many else mechanism
     given = mechanism, None, sims, model.prior
     fits = train_ensemble(*given, rng=rng, how=how, progress=call.progress)
-    beside = None if many else sims
-    return Estimator(model.prior, Ensemble(tuple(f.flow for f in fits)), contexts, beside)
+    return Estimator(model.prior, Ensemble(tuple(f.flow for f in fits)), contexts)
