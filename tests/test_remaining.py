@@ -1,6 +1,9 @@
 "Last draws that are summed out, at the ends of their support, and counts that are certain."
 
 import importlib
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -60,3 +63,27 @@ def test_counts_that_turn_out_not_to_be_last_are_not_summed_out(wrong, monkeypat
     task = Task(release, Model(PRIOR, binomial_counts), 100, 5000, None, {}, {}, [])
     summed = room.summed_out(task, np.random.default_rng(1))
     assert summed is None if wrong else summed == (found, "")
+
+
+EPIDEMIC = """
+import numpy as np
+from dpsbi import Laplace, Query, Release, infer
+from dpsbi.simulators import seir
+
+model, rng = seir.seir(500, 6), np.random.default_rng(2)
+s = np.reshape(model.simulate(model.prior.sample(1, rng), rng), (1, -1))
+query = Query(lambda s: s, sensitivity=1, dim=s.shape[1])
+release = Release(Laplace(3.0).sample(s, rng)[0], query, Laplace(3.0))
+how = dict(max_simulations=4000, neural=False, progress=False)
+found = infer(release, model, rng=np.random.default_rng(2), **how)
+print(found.info["simulations"], found.theta.sum(), found.log_weights.max())
+"""
+
+
+def test_a_seed_gives_one_result_in_whatever_order_sets_are_walked():
+    told = []
+    for number in ("1", "4"):
+        command = [sys.executable, "-W", "ignore", "-c", EPIDEMIC]
+        about = dict(env=os.environ | {"PYTHONHASHSEED": number}, capture_output=True, text=True)
+        told.append(subprocess.run(command, check=True, **about).stdout)
+    assert told[0] == told[1] != ""

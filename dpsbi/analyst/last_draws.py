@@ -203,11 +203,13 @@ def _failing(looked: Looked, lasts: dict[int, Last], runs: Sequence) -> bool:
 
 def _steering(looked: Looked, lasts: dict[int, Last], runs: Sequence) -> set:
     "Places on whose draws something else depends."
-    loose, found = {last.place for last in lasts.values()}, set()
+    loose, found = dict.fromkeys(last.place for last in lasts.values()), set()  # in their order
     for theta, trace in runs[:2]:
         base = looked.run(theta, trace.tape, loose)
-        for place in loose - found:
-            if differs(base, looked.run(theta, base.tape, loose, _as_in(base, place)), lasts):
+        for place in loose:
+            if place not in found and differs(
+                base, looked.run(theta, base.tape, loose, _as_in(base, place)), lasts
+            ):
                 found.add(place)
     return found
 

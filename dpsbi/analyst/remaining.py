@@ -187,7 +187,7 @@ class SumsOfCounts(NoiseOfCounts):
         total, given = np.zeros(len(s)), self.given(s)
         for j in set(range(self.s_dp.size)) - set(given):
             total += self.parts.log_prob(j, s[:, j : j + 1])
-        for law in set(self.laws.values()):
+        for law in dict.fromkeys(self.laws.values()):
             total += self._log_sums(law, {j: given[j] for j in given if self.laws[j] == law})
         return total
 
@@ -204,7 +204,7 @@ class SumsAlongColumns(SumsOfCounts):
         for j in range(len(places)):
             if j not in given:
                 found[j] = self.parts.log_prob(j, places[j][:, None])
-        for law in set(self.laws.values()):
+        for law in dict.fromkeys(self.laws.values()):
             values = [j for j in given if self.laws[j] == law]
             columns = np.stack([np.stack(given[j]) for j in values], axis=1)
             u = np.repeat([self.seen.which[j] for j in values], places.shape[1])
