@@ -82,8 +82,8 @@ print(found.info["simulations"], found.theta.sum(), found.log_weights.max())
 
 def test_a_seed_gives_one_result_in_whatever_order_sets_are_walked():
     told = []
-    for number in ("1", "4"):
+    for number in "123":
         command = [sys.executable, "-W", "ignore", "-c", EPIDEMIC]
         about = dict(env=os.environ | {"PYTHONHASHSEED": number}, capture_output=True, text=True)
         told.append(subprocess.run(command, check=True, **about).stdout)
-    assert told[0] == told[1] != ""
+    assert len(set(told)) == 1 and told[0]
