@@ -1,15 +1,14 @@
 "Last draws that are summed out, at the ends of their support, and counts that are certain."
 
 import importlib
-import os
-import subprocess
-import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import special, stats
 
 from dpsbi import DiscreteLaplace, Model, Posterior, Prior, Query, Release
+from dpsbi.analyst import last_draws
 from dpsbi.analyst.attempts import Task
 from dpsbi.analyst.marginal import marginal
 
@@ -65,25 +64,11 @@ def test_counts_that_turn_out_not_to_be_last_are_not_summed_out(wrong, monkeypat
     assert summed is None if wrong else summed == (found, "")
 
 
-EPIDEMIC = """
-import numpy as np
-from dpsbi import Laplace, Query, Release, infer
-from dpsbi.simulators import seir
-
-model, rng = seir.seir(500, 6), np.random.default_rng(2)
-s = np.reshape(model.simulate(model.prior.sample(1, rng), rng), (1, -1))
-query = Query(lambda s: s, sensitivity=1, dim=s.shape[1])
-release = Release(Laplace(3.0).sample(s, rng)[0], query, Laplace(3.0))
-how = dict(max_simulations=4000, neural=False, progress=False)
-found = infer(release, model, rng=np.random.default_rng(2), **how)
-print(found.info["simulations"], found.theta.sum(), found.log_weights.max())
-"""
-
-
-def test_a_seed_gives_one_result_in_whatever_order_sets_are_walked():
-    told = []
-    for number in "123":
-        command = [sys.executable, "-W", "ignore", "-c", EPIDEMIC]
-        about = dict(env=os.environ | {"PYTHONHASHSEED": number}, capture_output=True, text=True)
-        told.append(subprocess.run(command, check=True, **about).stdout)
-    assert len(set(told)) == 1 and told[0]
+def test_places_are_tried_in_their_order_and_not_in_that_of_their_hashes(monkeypatch):
+    "Else another process, whose strings have other hashes, would make other draws of one seed."
+    lasts = {j: SimpleNamespace(place=f"line {j}") for j in range(20)}
+    tried, looked = [], SimpleNamespace(run=lambda *about: SimpleNamespace(tape=None))
+    monkeypatch.setattr(last_draws, "_as_in", lambda base, place: tried.append(place))
+    monkeypatch.setattr(last_draws, "differs", lambda *about: False)
+    last_draws._steering(looked, lasts, [(None, looked.run())])
+    assert tried == [last.place for last in lasts.values()]
