@@ -480,13 +480,27 @@ def infer_records(seed, executor):
     return dpsbi.infer(PAIR, Records(), target_ess=200, **how(seed, executor))
 
 
-@call(network=True, slow=True)
+@call(network=True)
 def infer_by_a_network(seed, executor):
     model, query = naive_bayes.naive_bayes(100, records=False)
     release = naive_bayes.published(records=False)
-    neural = dict(training=tiny(), draws=200)
-    named = dict(target_ess=1000, max_simulations=3000, neural=neural)
+    neural = dict(training=tiny(steps=1, final_steps=2, members=1), draws=200)
+    named = dict(target_ess=1000, max_simulations=1000, neural=neural)
     return dpsbi.infer(release, model, **named, **how(seed, executor))
+
+
+class Own(dpsbi.Mechanism):
+    "Noise of which nothing is known but how to draw it."
+
+    def sample(self, s, rng):
+        return s + rng.normal(size=np.shape(s))
+
+
+@call(network=True)
+def infer_without_a_density(seed, executor):
+    release = Release([6.0, 12.0], Query(same, 1, dim=2), Own())
+    named = dict(target_ess=200, max_simulations=1000, neural=dict(training=tiny()))
+    return dpsbi.infer(release, PAIRS, **named, **how(seed, executor))
 
 
 # ---- networks: so few steps that they know little, and every step counts
