@@ -61,6 +61,7 @@ from dpsbi import (
     distances,
     mechanisms,
 )
+from dpsbi.checks.testing import agrees, follows, follows_pmf
 from dpsbi.simulators import (
     birth_death,
     counts,
@@ -213,6 +214,35 @@ def one_pair(rate, rng):
     return rng.poisson(rate, 2).astype(float)
 
 
+def wide_values(theta, rng):
+    return theta * rng.gamma(2.0, 0.5, (len(theta), 8))
+
+
+def a_count_each(theta, rng):
+    return rng.poisson(theta).astype(float)
+
+
+def curves(theta, rng):
+    return theta[:, :1] + theta[:, 1:] * np.array([0.0, 1.0, 3.0, 9.0])
+
+
+def many_laws(theta, rng):
+    n, level = len(theta), np.exp(0.3 * theta[:, 0])
+    drawn = [rng.gamma(2.0, level), rng.exponential(level), rng.uniform(0, 1, n) * level]
+    drawn += [
+        rng.negative_binomial(4, 0.5, n) + level,
+        rng.binomial(9, 0.3, n),
+        rng.geometric(0.4, n),
+    ]
+    drawn += [
+        rng.integers(0, 5, n),
+        rng.beta(2, 3, n),
+        rng.lognormal(0, 0.5, n),
+        rng.laplace(level, 1),
+    ]
+    return np.column_stack(drawn) + theta[:, 1:]
+
+
 def of_inputs(theta, u):
     return theta + 0.5 * u
 
@@ -332,6 +362,16 @@ def importance_in_two_dimensions(seed, executor):
 def importance_of_independent_values(seed, executor):
     model = Model(RATE, poisson_many, independent=True)
     return dpsbi.importance(MANY, model, rounds=3, simulations=1500, **how(seed, executor))
+
+
+@call
+def da_unknown_n_of_regression(seed, executor):
+    latent = regression_population.RegressionPopulation(1, count=True)
+    query = regression_population.regression_sums(1, count=True)
+    released = [1.0, 3.0, 6.0, 2.0, 9.0, 20.0][: query.dim]
+    release = Release(released, query, Laplace(2.0))
+    named = dict(draws=40, chains=4, warmup=10, moves=2)
+    return dpsbi.da_unknown_n(release, latent, stats.poisson(20), **named, **how(seed, executor))
 
 
 @call
@@ -470,6 +510,50 @@ def infer_many_values(seed, executor):
 
 
 @call
+def infer_independent_reals(seed, executor):
+    model = Model(RATE, wide_values, independent=True)
+    release = Release(4.0 + np.arange(8.0), Query(same, 1, dim=8), Laplace(0.5))
+    named = dict(target_ess=200, max_simulations=20_000, neural=False)
+    return dpsbi.infer(release, model, **named, **how(seed, executor))
+
+
+@call
+def infer_many_rates(seed, executor):
+    "Five counts, each of its own rate."
+    prior = Prior(**{f"rate{j}": stats.gamma(3, scale=5) for j in range(5)})
+    release = Release(
+        [9.0, 22.0, 4.0, 14.0, 30.0], Query(same, 1, step=1, dim=5), DiscreteLaplace(1.5)
+    )
+    named = dict(target_ess=200, max_simulations=5000, neural=False)
+    return dpsbi.infer(release, Model(prior, a_count_each), **named, **how(seed, executor))
+
+
+@call
+def infer_what_is_deterministic(seed, executor):
+    query = Query(same, 1.0, norm="l2", dim=4)
+    release = Release([0.4, 2.0, 7.0, 20.0], query, Gaussian(1.0))
+    model = Model(PLANE, curves, deterministic=True)
+    named = dict(target_ess=200, max_simulations=20_000, neural=False)
+    return dpsbi.infer(release, model, **named, **how(seed, executor))
+
+
+@call
+def infer_an_epidemic(seed, executor):
+    query = seir.new_cases_query(6)
+    release = Release([3.0, 5, 9, 20, 38, 60], query, DiscreteLaplace(4.0))
+    named = dict(target_ess=50, max_simulations=4000, neural=False)
+    return dpsbi.infer(release, seir.seir(500, 6), **named, **how(seed, executor))
+
+
+@call
+def input_smc_of_many_laws(seed, executor):
+    "A simulator that draws from many laws: each is replayed."
+    release = Release(2.0 + np.arange(10.0) / 5, Query(same, 1, dim=10), Laplace(1.0))
+    named = dict(draws=40, max_simulations=4000)
+    return dpsbi.input_smc(release, Model(PLANE, many_laws), **named, **how(seed, executor))
+
+
+@call
 def infer_a_state_space(seed, executor):
     named = dict(target_ess=50, max_simulations=20_000)
     return dpsbi.infer(SERIES, WALKING, **named, **how(seed, executor))
@@ -528,11 +612,21 @@ def sple(seed, executor):
 
 
 @call(network=True)
+def sppe_of_many_values(seed, executor):
+    named = dict(rounds=2, simulations=200, training=tiny(correction="truncated"), draws=200)
+    return dpsbi.sppe(MANY, MANIES, **named, **how(seed, executor))
+
+
+@call(network=True)
 def amortise(seed, executor):
     about = COUNT.query, COUNT.mechanism, GAMMA
     named = dict(simulations=400, training=tiny(), **how(seed, executor))
     estimator = dpsbi.amortise(*about, **named)
-    return estimator.posterior(COUNT, draws=200, rng=rng(seed + 10))
+    with tempfile.TemporaryDirectory() as folder:
+        estimator.save(path := Path(folder) / "networks.npz")
+        again = type(estimator).load(path, GAMMA.prior)
+    posteriors = [e.posterior(COUNT, draws=200, rng=rng(seed + 10)) for e in (estimator, again)]
+    return dict(zip(("found", "again"), posteriors))
 
 
 @call(network=True)
@@ -607,6 +701,25 @@ def predict_without_values(seed, executor):
 
 
 @call
+def checkpointed(seed, executor):
+    "A finished run's file gives the run again."
+    told = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for k in range(2):
+            kept = dict(checkpoint=Path(folder) / "importance", **how(seed, executor))
+            told[f"importance {k}"] = dpsbi.importance(
+                PAIR, PAIRS, rounds=2, simulations=200, **kept
+            )
+            kept = dict(checkpoint=Path(folder) / "chains", **how(seed, executor))
+            told[f"chains {k}"] = dpsbi.da_mcmc(
+                PAIR, Records(), draws=80, chains=4, warmup=20, **kept
+            )
+            kept = dict(checkpoint=Path(folder) / "abc", **how(seed, executor))
+            told[f"abc {k}"] = dpsbi.exact_abc(COUNT, GAMMA, draws=100, **kept)
+    return told
+
+
+@call
 def compare(seed, executor):
     other = Model(Prior(rate=stats.gamma(2, scale=5)), poisson_pair)
     named = dict(rounds=2, simulations=600, **how(seed, executor))
@@ -635,6 +748,12 @@ def posterior(seed, executor):
 
 def ratio(a, b):
     return a / b
+
+
+@call
+def posterior_for_arviz(seed, executor):
+    p = Posterior(rng(seed).normal(size=(60, 2)), None, ("a", "b"), dict(chains=2))
+    return {name: np.asarray(p.to_arviz().posterior[name].values) for name in p.names}
 
 
 @call
@@ -682,6 +801,8 @@ def laws(found, *sums):
     "Of some of the true counts, and what is known of all."
     named = {name: found[name] for name in (*found.names, *sums)}
     each = {str(n): [law.mean(), law.std(), *law.interval(0.9)] for n, law in named.items()}
+    each["quantiles"] = [law.quantile(0.3) for law in named.values()]
+    each["shortest"] = [law.interval(0.8, "shortest") for law in named.values()]
     return dict(frame=found.to_frame(), laws=each, text=str(found))
 
 
@@ -895,6 +1016,38 @@ def release_saved(seed, executor):
 
 
 @call
+def codes(seed, executor):
+    "What was suppressed or not published, as mechanisms and releases know of it."
+    told = {}
+    gap = Release([np.nan, 9.0], TWO, DiscreteLaplace(2.0))
+    for name, given in dict(suppressed=SUPPRESSED, gap=gap).items():
+        seen = mechanisms.observed(given)
+        as_numbers, s = mechanisms.coded(seen), np.array([[5.0, 8.0], [1.0, 9.0]])
+        s = seen.query(s)
+        told[name] = dict(s_dp=seen.s_dp, coded=as_numbers.s_dp)
+        told[name]["log_prob"] = as_numbers.mechanism.log_prob(as_numbers.s_dp, s)
+        told[name]["sample"] = as_numbers.mechanism.sample(s, rng(seed))
+    return told
+
+
+@call
+def codebook_of_tables(seed, executor):
+    north, south = (
+        Codebook(
+            Release(v, Query(same, 1, step=1, dim=2, unit="person"), DiscreteLaplace(b)),
+            "an office",
+            names,
+        )
+        for v, b, names in (([3.0, 9.0], 2.0, ("a", "b")), ([5.0, np.nan], 1.0, ("c", "d")))
+    )
+    both = Codebook.of_tables(dict(north=north, south=south), "an office")
+    told = dict(
+        names=both.names, s_dp=both.release.s_dp, sensitivity=both.release.query.sensitivity
+    )
+    return told | dict(cost=both.release.mechanism.cost(both.release.query).epsilon)
+
+
+@call
 def codebook(seed, executor):
     stated = {
         "format": "dpsbi.codebook",
@@ -924,7 +1077,7 @@ def codebook(seed, executor):
 def shipped_data(seed, executor):
     told = {}
     for path in sorted((Path(dpsbi.__file__).parent / "data").glob("*.json")):
-        if "codebook" in path.stem or "census" in path.stem:
+        if "census" in path.stem:
             continue
         given = Release.load(path)
         inner = given.mechanism
@@ -988,7 +1141,17 @@ def release(seed, executor):
         delta = 1e-6 if isinstance(noise, Gaussian) else 0.0
         given = dpsbi.release(x, query, noise, ledger, delta=delta)
         told[type(noise).__name__] = [given.s_dp.size, noise.scale, ledger.spent.epsilon]
+    for name, (noise, query, s, _, _, delta) in CASES.items():
+        own = Ledger(50.0, 0.1, composition="sum")
+        given = dpsbi.release(
+            np.array(s, float), dataclasses.replace(query, fn=whole), noise, own, delta=delta
+        )
+        told[name] = [given.s_dp.size, own.spent.epsilon, own.spent.delta]
     return told | dict(labels=[entry.label for entry in ledger.history])
+
+
+def whole(x):
+    return x.reshape(len(x), -1)
 
 
 def means(x):
@@ -1083,6 +1246,24 @@ def abcdp_with_normal_noise(seed, executor):
 @call
 def abcdp_of_the_nearest(seed, executor):
     return private_run(seed, executor, dict(selection="top"))
+
+
+@call
+def nothing_accepted(seed, executor):
+    try:
+        private_run(seed, executor, {}, threshold=-9.0)
+    except dpsbi.NothingAccepted as none:
+        return dict(text=str(none), cost=[none.cost.epsilon, none.cost.delta])
+
+
+@call
+def no_budget_left(seed, executor):
+    ledger = Ledger(1.0)
+    ledger.spend(Cost(0.7), "one")
+    try:
+        ledger.spend(Cost(0.4), "two")
+    except dpsbi.BudgetError as refused:
+        return dict(text=str(refused), spent=ledger.spent.epsilon)
 
 
 @call
@@ -1195,6 +1376,17 @@ def squared(mean):
 
 
 @call
+def plan_with_infer(seed, executor):
+    "Where weights fail, and no network is asked."
+    effort = Effort(1000, releases=8, nearby=4, further=500, network="never", least=200.0)
+    model, query = linear_regression.linear_regression(50, 2, records=False)
+    named = dict(epsilons=[3.0], effort=effort, at=dict(zip(model.prior.names, (-1.8, -2.9, -0.7))))
+    return dict(
+        table=dpsbi.plan(model, {"sums": (query, Laplace)}, **named, **how(seed, executor)).table
+    )
+
+
+@call
 def plan_after_a_release(seed, executor):
     effort = Effort(1000, releases=20, network="never", nearby=4, further=500)
     named = dict(epsilons=[0.2, 1.0], given=COUNT, effort=effort, **how(seed, executor))
@@ -1292,6 +1484,18 @@ def exact_delta(seed, executor):
     return {str(k): list(dpsbi.exact_delta(*case, 0.2)) for k, case in enumerate(cases)}
 
 
+@call
+def testing(seed, executor):
+    x = rng(seed).normal(size=200)
+    count = rng(seed).poisson(3.0, 400)
+    told = [
+        follows(x, stats.norm.cdf),
+        follows_pmf(count, np.arange(12), stats.poisson(3).pmf(np.arange(12))),
+    ]
+    agrees(x.mean(), 0.0, 200**-0.5, verbose=False)
+    return dict(p_values=told)
+
+
 # ---- simulators
 
 
@@ -1304,8 +1508,13 @@ def simulated(model, seed, n=5):
 
 @call
 def simulate_counts(seed, executor):
-    exact = counts.exact_posterior(25, 1, COUNT)
-    return dict(model=simulated(GAMMA, seed), mean=exact.mean)
+    exact, nine = counts.exact_posterior(25, 1, COUNT), counts.GammaPoissonLaplace(25, 1, 0.2, 37.4)
+    told = [exact.mean, exact.std, nine.mean, nine.std, nine.log_evidence]
+    at = np.array([20.0, 30.0])
+    laws = [exact.pdf(at), exact.cdf(at), nine.pdf(at), nine.cdf(at)]
+    return dict(
+        model=simulated(GAMMA, seed), told=told, laws=laws, draws=exact.sample(10, rng(seed))
+    )
 
 
 @call
@@ -1364,6 +1573,10 @@ def simulate_uniform_mixture(seed, executor):
     told = simulated(uniform_mixture.uniform_mixture(20), seed)
     query = uniform_mixture.histogram_query(20)
     told |= dict(s=query(told["x"]), truth=np.asarray(uniform_mixture.truth, float))
+    few = uniform_mixture.histogram_query(5)
+    s_dp = few(uniform_mixture.uniform_mixture(5).simulate(told["theta"][:1], rng(seed)))[0]
+    exact = uniform_mixture.exact_posterior(5, Release(s_dp, few, Laplace(1.0)))
+    told |= dict(exact=exact.mean, marginal=exact.marginal(0, [0.2, 0.5]))
     return told | dict(counts=simulated(uniform_mixture.histogram_model(20), seed))
 
 
@@ -1381,6 +1594,8 @@ def simulate_naive_bayes(seed, executor):
     model, query = naive_bayes.naive_bayes(20)
     told = simulated(model, seed)
     told |= dict(s=query(told["x"]), sensitivity=query.sensitivity)
+    exact = naive_bayes.exact_posterior(naive_bayes.published(), 100)
+    told |= dict(exact=exact.mean(), std=exact.std(), draws=exact.sample(10, rng(seed)))
     latent = naive_bayes.NaiveBayesRecords(20)
     theta = latent.start(3, rng(seed))
     return told | dict(start=theta, records=latent.records(theta, rng(seed)))
