@@ -9,6 +9,7 @@ list runs before modules move and after.
 
 import argparse
 import dataclasses
+import dis
 import inspect
 import json
 import os
@@ -96,9 +97,7 @@ def hinted(function, parameter, name):
 def defined(name):
     "A class of this name, wherever in the package it stands."
     for path in sorted(Path(dpsbi.__file__).parent.rglob("*.py")):
-        if f"\nclass {name}" in (text := path.read_text()) and re.search(
-            rf"^class {name}\b", text, re.M
-        ):
+        if re.search(rf"^class {name}\b", path.read_text(), re.M):
             module = path.relative_to(Path(dpsbi.__file__).parents[1]).with_suffix("")
             return getattr(import_module(".".join(module.parts)), name)
     raise LookupError(f"no class {name} in {dpsbi.__file__}")
@@ -119,16 +118,15 @@ def tiny(**changes):
 
 # ---- the list
 
-CALLS, SLOW, NETWORKS = {}, set(), set()
+CALLS, LOOSE = {}, set()
 
 
-def call(function=None, *, slow=False, network=False):
-    "Puts a function (seed, executor) -> values into the list, under its name."
+def call(function=None, *, loose=False):
+    "Puts a function (seed, executor) -> values into the list; loose: rounding grows in it."
     if function is None:
-        return lambda f: call(f, slow=slow, network=network)
+        return lambda f: call(f, loose=loose)
     CALLS[function.__name__] = function
-    SLOW.update({function.__name__} if slow else ())
-    NETWORKS.update({function.__name__} if network else ())
+    LOOSE.update({function.__name__} if loose else ())
     return function
 
 
@@ -478,7 +476,7 @@ def confidential(seed, executor):
     return dpsbi.confidential([6.0, 12.0], PAIRS, **named, **how(seed, executor))
 
 
-@call
+@call(loose=True)
 def gibbs_ss(seed, executor):
     moments = linear_regression.RegressionMoments(100, 2)
     named = dict(draws=80, chains=4, warmup=20)
@@ -564,7 +562,7 @@ def infer_records(seed, executor):
     return dpsbi.infer(PAIR, Records(), target_ess=200, **how(seed, executor))
 
 
-@call(network=True)
+@call(loose=True)
 def infer_by_a_network(seed, executor):
     model, query = naive_bayes.naive_bayes(100, records=False)
     release = naive_bayes.published(records=False)
@@ -580,7 +578,7 @@ class Own(dpsbi.Mechanism):
         return s + rng.normal(size=np.shape(s))
 
 
-@call(network=True)
+@call(loose=True)
 def infer_without_a_density(seed, executor):
     release = Release([6.0, 12.0], Query(same, 1, dim=2), Own())
     named = dict(target_ess=200, max_simulations=1000, neural=dict(training=tiny()))
@@ -590,34 +588,34 @@ def infer_without_a_density(seed, executor):
 # ---- networks: so few steps that they know little, and every step counts
 
 
-@call(network=True)
+@call(loose=True)
 def sppe(seed, executor):
     named = dict(rounds=2, simulations=200, training=tiny(), draws=200)
     found = dpsbi.sppe(COUNT, GAMMA, **named, **how(seed, executor))
     return dict(found=found, density=found.log_prob([[30.0], [38.0]]))
 
 
-@call(network=True)
+@call(loose=True)
 def sppe_of_the_paper(seed, executor):
     training = tiny(correction="atomic", members=1)
     named = dict(rounds=2, simulations=200, training=training, draws=200)
     return dpsbi.sppe(POINT, Model(PLANE, two_normals), **named, **how(seed, executor))
 
 
-@call(network=True)
+@call(loose=True)
 def sple(seed, executor):
     named = dict(rounds=2, simulations=200, training=tiny(steps=0), draws=200)
     found = dpsbi.sple(COUNT, GAMMA, **named, **how(seed, executor))
     return dict(found=found, best=found.maximum_likelihood(1))
 
 
-@call(network=True)
+@call(loose=True)
 def sppe_of_many_values(seed, executor):
     named = dict(rounds=2, simulations=200, training=tiny(correction="truncated"), draws=200)
     return dpsbi.sppe(MANY, MANIES, **named, **how(seed, executor))
 
 
-@call(network=True)
+@call(loose=True)
 def amortise(seed, executor):
     about = COUNT.query, COUNT.mechanism, GAMMA
     named = dict(simulations=400, training=tiny(), **how(seed, executor))
@@ -629,7 +627,7 @@ def amortise(seed, executor):
     return dict(zip(("found", "again"), posteriors))
 
 
-@call(network=True)
+@call(loose=True)
 def amortise_over_budgets(seed, executor):
     range_of = Budgets(Laplace, 0.1, 1.0)
     named = dict(simulations=400, training=tiny(members=1), **how(seed, executor))
@@ -638,13 +636,13 @@ def amortise_over_budgets(seed, executor):
     return dict(found=found)
 
 
-@call(network=True)
+@call(loose=True)
 def rnpe(seed, executor):
     named = dict(simulations=500, draws=200, training=tiny(), warmup=20, thin=2)
     return dpsbi.rnpe(COUNT, GAMMA, **named, **how(seed, executor))
 
 
-@call(network=True)
+@call(loose=True)
 def rnpe_with_spike_and_slab(seed, executor):
     named = dict(error="spike_slab", simulations=500, draws=200, training=tiny(members=1))
     return dpsbi.rnpe(COUNT, GAMMA, warmup=20, thin=2, **named, **how(seed, executor))
@@ -739,11 +737,11 @@ def posterior(seed, executor):
     with tempfile.TemporaryDirectory() as folder:
         p.save(Path(folder) / "p.npz")
         again = Posterior.load(Path(folder) / "p.npz")
-    told = dict(cov=p.cov(), quantile=p.quantile([0.1, 0.5]), interval=p.interval(0.9))
+    told = dict(few=few, cov=p.cov(), quantile=p.quantile([0.1, 0.5]), interval=p.interval(0.9))
     told |= dict(pareto_k=p.pareto_k, mcse=p.mcse(), one=p["a"], doubtful=p.doubtful())
     told |= dict(derived=p.derive(c=ratio), summary=p.summary(), frame=p.to_frame())
     told |= dict(trust=p.trust(), confidential=p.confidential, exact=p.exact)
-    return told | dict(p=p, few=few, again=again, text=str(p))
+    return told | dict(p=p, again=again, text=str(p))
 
 
 def ratio(a, b):
@@ -1614,8 +1612,7 @@ def simulate_regression_population(seed, executor):
 
 # ---- six digits of them, for any machine
 
-KEPT = 8  # numbers of each call
-SPREAD = 0.2  # sds by which the mean of a trained network may differ, and a tenth of that its sd
+KEPT = 10  # numbers of each call
 
 
 def six(number):
@@ -1639,22 +1636,29 @@ def importance_of(key, array):
     return (array.size <= 1) + (array.dtype.kind != "f") + 2 * ("info" in key)
 
 
-def digests(name, values):
-    "What is kept of a call's values: of a network mean and sd, of others the first that tell most."
+def worth_keeping(name, values):
+    """Which of a call's values are kept: of loose ones mean and sd, of others what tells most.
+
+    R-hat is of ranks, which a rounding turns.
+    """
     last = {key: key.rpartition(".")[2] for key in values}
-    if name in NETWORKS:
-        keys = [key for key in values if last[key] in ("mean", "std", "engine")]
-    else:
-        numbers = [k for k, a in values.items() if a.dtype.kind in "bif" and a.size]
-        best = sorted(numbers, key=lambda k: importance_of(k, values[k]))[:KEPT]
-        keys = [k for k in values if k in best or last[k] == "engine"]
-    return {key: digest(values[key]) for key in keys}
+    if name in LOOSE:
+        return [key for key in values if last[key] in ("mean", "std", "engine")]
+    numbers = [k for k, a in values.items() if a.dtype.kind in "bif" and "rhat" not in k]
+    numbers.sort(key=lambda k: importance_of(k, values[k]))
+    best = {}  # of what is there twice, once
+    for key in numbers:
+        best.setdefault(str(digest(values[key])), key)
+    best = list(best.values())[:KEPT]
+    return [key for key in values if key in best or last[key] == "engine"]
 
 
 def write(names):
     "Puts the values of some calls into the file."
     told = json.loads(VALUES.read_text()) if VALUES.exists() else {}
-    told |= {name: digests(name, made(name, SEEDS[0])) for name in names}
+    for name in names:
+        values = made(name, SEEDS[0])
+        told[name] = {key: digest(values[key]) for key in worth_keeping(name, values)}
     lines = (
         f"{json.dumps(name)}: {{\n"
         + ",\n".join(f"  {json.dumps(key)}: {json.dumps(v)}" for key, v in told[name].items())
@@ -1683,7 +1687,7 @@ def unpack(commit, folder):
 
 def pools(name, executors):
     "Each executor that a call is tried with: its name, and how to open it."
-    takes_one = inspect.getsource(CALLS[name]).count("executor") > 1
+    takes_one = any(step.argval == "executor" for step in dis.get_instructions(CALLS[name]))
     opened = dict(alone=nullcontext, processes=lambda: ProcessPoolExecutor(2, get_context("fork")))
     return {k: opened[k] for k in executors if takes_one or k == executors[0]}
 

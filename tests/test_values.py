@@ -1,15 +1,16 @@
 """The calls of `calls.py` with seed 1 give the values that are kept, to six digits.
 
-Another processor rounds differently: numbers may differ by a part in 100,000. Of a trained network
-the mean may lie 0.2 sds off, and the sd a fifth: a few steps of training leave no more between
-processors. Values that were to change are written anew by `python tests/calls.py --write`.
+Another processor rounds differently: numbers may differ by a part in 100,000. Where rounding grows,
+in trained networks and in one sampler, means and sds of the draws may lie a fifth of an sd off.
+Without its wider instructions the processor that wrote the file passes with these tolerances.
+Values that were to change are written anew by `python tests/calls.py --write`.
 """
 
 import json
 
 import numpy as np
 import pytest
-from calls import CALLS, NETWORKS, SLOW, VALUES, digests, made
+from calls import CALLS, LOOSE, VALUES, digest, made
 
 KEPT = json.loads(VALUES.read_text())
 NEAR, OFF = 1e-5, 0.2
@@ -31,7 +32,7 @@ def numbers_of(digest):
 
 
 def near_by_sds(found, kept):
-    "The same of means and sds of a network's draws: what is off by more."
+    "The means and sds of draws that are off by more."
     for key, value in kept.items():
         stem, _, last = key.rpartition(".")
         if last == "engine":
@@ -43,13 +44,12 @@ def near_by_sds(found, kept):
             yield f"{key}: {found[key]}, kept is {value}"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CALLS]
-)
+@pytest.mark.parametrize("name", CALLS)
 def test_a_call_gives_what_is_kept(name):
-    found, kept = digests(name, made(name, 1)), KEPT[name]
-    assert found.keys() == kept.keys()
-    if name in NETWORKS:
+    values, kept = made(name, 1), KEPT[name]
+    assert kept.keys() <= values.keys()
+    found = {key: digest(values[key]) for key in kept}
+    if name in LOOSE:
         off = list(near_by_sds(found, kept))
     else:
         off = [
