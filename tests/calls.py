@@ -1722,7 +1722,8 @@ def recorded(trees, arguments):
         more = ["--tree", tree, "--into", into, "--label", label, "--place", place]
         more += ["--only", *arguments.only, "--seeds", *arguments.seeds]
         more += ["--executors", *arguments.executors]
-        environment = os.environ | dict(PYTHONPATH=str(tree), OMP_NUM_THREADS="1")
+        same_way = dict(OMP_NUM_THREADS="1", PYTHONHASHSEED="1")  # sets are walked in one order
+        environment = os.environ | same_way | dict(PYTHONPATH=str(tree))
         command = [sys.executable, HERE, *more]
         running.append((subprocess.Popen([*map(str, command)], env=environment), into))
     for process, into in running:
