@@ -29,8 +29,6 @@ HEAVY = {
         "analyst.flows",
         "analyst.training",
         "bench.peers",
-        "bench.costs",
-        "bench.gpu",
         "bench.coverage",
         "bench.every_release",
         "bench.runs",

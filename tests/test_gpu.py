@@ -6,6 +6,8 @@ What a stand-in can show without a card is in test_device.py.
 
 import gc
 from functools import partial
+from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
@@ -18,13 +20,15 @@ from dpsbi.analyst.rnpe import rnpe
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.sppe import sppe
 from dpsbi.analyst.training import Training
-from dpsbi.bench.gpu import PERSONS, WEEKS, asking, outbreaks, pairs
 from dpsbi.mechanisms import Laplace, Release
 from dpsbi.simulators import counts
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="torch sees no graphics card here"
 )
+SCRIPT = run_path(str(Path(__file__).resolve().parents[1] / "nbs/bench/gpu.py"))
+PERSONS, WEEKS = SCRIPT["PERSONS"], SCRIPT["WEEKS"]
+asking, outbreaks, pairs = (SCRIPT[name] for name in ("asking", "outbreaks", "pairs"))
 SMALL = Shape(layers=2, hidden=16, bins=6)
 
 
