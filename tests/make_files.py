@@ -110,14 +110,6 @@ def release(name: str, version: int):
     return make
 
 
-def continuous_staircase(path):
-    from dpsbi.mechanisms import ContinuousStaircase
-
-    Release([0.1, 0.25], Query(identity, 0.3, dim=2), ContinuousStaircase(0.02, 0.3, 0.1505)).save(
-        path
-    )
-
-
 def first_version(mechanism, query, s_dp):
     "A release as the first version wrote it: the mechanism by its name alone."
 
@@ -308,10 +300,6 @@ FILES = {
     "release_1_smooth_laplace.json": (
         "a release of version 1: smooth sensitivity",
         first_version(SmoothLaplace(2.0, 0.5), SMOOTH, [0.1, -1.75, 3.0]),
-    ),
-    "release_2_continuous_staircase.json": (
-        "a release of version 2: a mechanism that is to go",
-        continuous_staircase,
     ),
 }
 TOLD = dict(

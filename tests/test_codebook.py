@@ -16,7 +16,6 @@ from dpsbi import Codebook, Query, Release
 from dpsbi.analyst.noisy_counts import noisy_counts
 from dpsbi.mechanisms import (
     BinomialResponse,
-    ContinuousStaircase,
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
@@ -113,17 +112,13 @@ def test_words_and_what_they_mean(entry, query, mechanism):
         ({"noise": "staircase", "drop": 0.4, "width": 3, "inner": 2}, Staircase(0.4, 3, 2)),
         # three steps over two values cross at most two stairs of three steps
         ({"noise": "staircase", "epsilon": 0.8, "width": 3, "inner": 2}, Staircase(0.4, 3, 2)),
-        (
-            {"noise": "continuous staircase", "epsilon": 0.8, "width": 3.0, "inner": 1.5},
-            ContinuousStaircase(0.4, 3.0, 1.5),
-        ),
     ],
 )
 def test_noise_within_a_range_and_stairs(entry, mechanism):
     assert mechanism_of(entry, PAIR) == mechanism
 
 
-@pytest.mark.parametrize("noise", ["truncated geometric", "staircase", "continuous staircase"])
+@pytest.mark.parametrize("noise", ["truncated geometric", "staircase"])
 def test_what_is_calibrated_exactly_costs_what_was_said(noise):
     within = {"low": 0, "high": 12} if noise.startswith("trunc") else {}
     entry = {"noise": noise, "epsilon": 0.7, "calibration": "exact"} | within
@@ -163,7 +158,11 @@ def test_what_is_calibrated_exactly_costs_what_was_said(noise):
         ({"noise": "staircase", "drop": 1, "width": "2", "inner": 1}, '"width" must be a number'),
         ({"noise": "staircase", "epsilon": 1, "width": 1.5, "inner": 1}, "whole number"),
         ({"noise": "staircase", "drop": 1, "epsilon": 1, "width": 3, "inner": 1}, "misread"),
-        ({"noise": "continuous staircase", "drop": 1, "width": 3}, 'lacks "inner"'),
+        ({"noise": "staircase", "drop": 1, "width": 3}, 'lacks "inner"'),
+        (
+            {"noise": "continuous staircase", "drop": 1, "width": 3, "inner": 1},
+            'no stairs off a grid; what there is: "Laplace", or "staircase" on a grid',
+        ),
         ({"noise": "staircase", "drop": 1, "width": 3, "inner": 1, "low": 0}, '"low" says nothing'),
     ],
 )
@@ -244,7 +243,6 @@ noises = st.one_of(
     st.builds(DiscreteGaussian, st.floats(0.05, 1e3), st.sampled_from([1.0, 0.5, 5.0])),
     st.builds(TruncatedGeometric, st.floats(0.5, 1e3), st.integers(-9, 9), st.integers(50, 90)),
     st.builds(Staircase, st.floats(0.01, 3), st.integers(3, 9), st.integers(1, 3)),
-    st.builds(ContinuousStaircase, st.floats(0.01, 3), st.floats(1, 9), st.floats(0.1, 1)),
 )
 processings = st.fixed_dictionaries(
     {},

@@ -42,7 +42,6 @@ from dpsbi.checks.testing import agrees
 from dpsbi.mechanisms import RandomisedResponse, SmoothLaplace, coded, observed
 from dpsbi.mechanisms.parts import parts_of
 from dpsbi.mechanisms.staircase import Staircase
-from dpsbi.mechanisms.stairs import ContinuousStaircase
 from dpsbi.mechanisms.truncated import TruncatedGeometric
 from dpsbi.planning.candidates import Effort
 from dpsbi.privacy import identity
@@ -57,7 +56,6 @@ NOISES = {
     "binomial response": BinomialResponse(30, 2.0, 30),
     "Laplace": Laplace(2.0),
     "normal": Gaussian(2.0),
-    "continuous staircase": ContinuousStaircase(0.8, 2.0, 0.7),
 }
 DONE = {
     "as drawn": lambda m: m,

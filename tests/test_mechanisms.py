@@ -41,7 +41,6 @@ from dpsbi.mechanisms.joint import join
 from dpsbi.mechanisms.sampler import opendp_library
 from dpsbi.mechanisms.smooth import smoothness
 from dpsbi.mechanisms.staircase import Staircase
-from dpsbi.mechanisms.stairs import ContinuousStaircase
 from dpsbi.mechanisms.truncated import TruncatedGeometric
 from dpsbi.privacy import NORMS, Query, identity
 from dpsbi.rqmc import noise_draws
@@ -966,7 +965,6 @@ TOO_WIDE = {
     "normal 1e30": DiscreteGaussian(1e30),
     "normal, a fine step": DiscreteGaussian(1.0, step=1e-18),
     "stairs": Staircase(1e-17, 1, 1),
-    "stairs of density": ContinuousStaircase(1e-17, 1.0, 1.0),
     "in a range": TruncatedGeometric(1e6, 0, 20),
     "in a range, 1e30": TruncatedGeometric(1e30, 0, 20),
     "published": dpsbi.Published(DiscreteLaplace(3e18), round_to=5),

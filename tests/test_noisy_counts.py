@@ -17,7 +17,6 @@ from dpsbi.analyst.one_count import likelihoods
 from dpsbi.analyst.sorted_laws import ValueLaw
 from dpsbi.mechanisms import (
     BinomialResponse,
-    ContinuousStaircase,
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
@@ -548,7 +547,6 @@ WIDE = [
     DiscreteGaussian(1e5),
     Staircase(0.5, 40_000, 9_000),
     Staircase(3.0, 200_000, 1),
-    ContinuousStaircase(0.7, 5e4, 1e4),
     DiscreteLaplace(4e4, 1e4),
     BinomialResponse(30, 2.0, 2_000_000),
     Published(Laplace(5e4), clamp=(0, None), round_to=1e5),

@@ -35,7 +35,6 @@ from dpsbi.losses import (
 )
 from dpsbi.mechanisms import (
     BinomialResponse,
-    ContinuousStaircase,
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
@@ -517,7 +516,6 @@ CALIBRATE = {
     "DiscreteLaplace": (lambda e: DiscreteLaplace.calibrate(L1, e), L1),
     "grid": (lambda e: DiscreteLaplace.calibrate(L1, e, step=0.1), L1),
     "Staircase": (lambda e: Staircase.calibrate(L1, e), L1),
-    "ContinuousStaircase": (lambda e: ContinuousStaircase.calibrate(L1, e), L1),
     "TruncatedGeometric": (lambda e: TruncatedGeometric.calibrate(L1, e, high=9), L1),
     "BinomialResponse": (lambda e: BinomialResponse.calibrate(L1, e, n=5, population=9), L1),
     "RandomisedResponse": (lambda e: RandomisedResponse.calibrate(ANSWERS, e), ANSWERS),

@@ -35,7 +35,6 @@ from dpsbi.mechanisms.discrete_gaussian import log_noise_cdf, log_normaliser, sq
 from dpsbi.mechanisms.intervals import grid_width, log_interval
 from dpsbi.mechanisms.published import interval_behind
 from dpsbi.mechanisms.staircase import Staircase
-from dpsbi.mechanisms.stairs import ContinuousStaircase
 from dpsbi.mechanisms.truncated import TruncatedGeometric
 from dpsbi.privacy import identity
 from dpsbi.received import check_release
@@ -50,7 +49,7 @@ GRID = [
     Staircase(0.8, 4, 2),
     TruncatedGeometric(3.0, -8, 25),
 ]
-LINE = [Laplace(3.0), Gaussian(4.0), ContinuousStaircase(0.8, 3.0, 1.2)]
+LINE = [Laplace(3.0), Gaussian(4.0)]
 
 
 def outputs(noise):
@@ -119,14 +118,7 @@ def test_what_is_published_has_the_probability_of_all_that_leads_there(data, noi
 
 
 def probability_between(noise, low, high, s):
-    "By SciPy, or stair by stair."
-    if isinstance(noise, ContinuousStaircase):
-        ends = noise.inner + noise.width * np.arange(100)
-        low, high = (np.clip(v, -ends[-1] + s, ends[-1] + s) - s for v in (low, high))
-        inside = [e for e in (*-ends, *ends) if low < e < high]
-        places = np.array([low, *sorted(inside), high])
-        middles = (places[1:] + places[:-1]) / 2
-        return float(np.exp(noise.log_prob(middles[:, None], [0.0])) @ np.diff(places))
+    "By SciPy."
     law = stats.laplace(s, 3.0) if isinstance(noise, Laplace) else stats.norm(s, 4.0)
     return law.cdf(high) - law.cdf(low)
 
