@@ -31,7 +31,7 @@ lab: .venv/.installed
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
 test: .venv/.installed  # fast tests and the fast cells of every page; ARGS="-k svt", ARGS=nbs/owner
-	@echo "The fast tests, and the fast cells of every page: some 10 minutes on two cores, for all of them ..."
+	@echo "The fast tests, and the fast cells of every page: some 12 minutes on two cores, for all of them ..."
 	@$(PYTEST) $(ARGS)
 
 test-slow: .venv/.installed .venv/.dask  # hours; ARGS=--shard=1/6 for a part
