@@ -164,11 +164,11 @@ def bent(line: LocalLine, x: np.ndarray, simulate: Callable) -> Bent:
     slopes = line.slopes(b + a @ V.T)
     scaled = slopes.transpose(0, 2, 1) / noise
     pull = np.einsum("nqr,nr->nq", scaled, c - value(a)) - a
-    a = a + _solved(np.eye(len(V.T)) + scaled @ slopes, pull)
+    a = a + _solve_each(np.eye(len(V.T)) + scaled @ slopes, pull)
     return Bent(value(a), a, line.slopes(b + a @ V.T))
 
 
-def _solved(matrices, sides):
+def _solve_each(matrices, sides):
     "Solutions (n, q)."
     return np.linalg.solve(matrices, sides[..., None])[..., 0]
 
@@ -186,7 +186,7 @@ class _Law:
         scaled = lines.slope / noise[..., None]
         precision = np.eye(scaled.shape[2]) + np.einsum("nrp,nrq->npq", scaled, lines.slope)
         off = centre - lines.at(np.zeros_like(lines.place))
-        mean = _solved(precision, np.einsum("nrq,nr->nq", scaled, off))
+        mean = _solve_each(precision, np.einsum("nrq,nr->nq", scaled, off))
         return cls(mean, np.linalg.cholesky(precision))
 
     def unit(self, a):
@@ -195,7 +195,7 @@ class _Law:
 
     def place(self, z):
         "a (n, q)."
-        return self.mean + _solved(self.root.transpose(0, 2, 1), z)
+        return self.mean + _solve_each(self.root.transpose(0, 2, 1), z)
 
     def log_prob(self, z):
         "Log density (n,) of a, up to a constant, at its z."

@@ -20,7 +20,7 @@ from .count_ranks import place_among
 from .counts_shown import counts_picture, counts_table
 from dpsbi.analyst.one_count import (
     CONTRADICTION,
-    LONGEST,
+    MAX_LISTED,
     Pooled,
     Units,
     check_once,
@@ -328,7 +328,7 @@ def noisy_counts(
     within = units.within(least, most)
     known = _groups(names, totals, False, units) + _groups(names, at_most, True, units)
     groups = fold_of(known) if crosses(known) else disjoint(known)
-    longest = max(LONGEST, LARGEST_LISTS // len(names)) if known else LONGEST
+    longest = max(MAX_LISTED, LARGEST_LISTS // len(names)) if known else MAX_LISTED
     flat = likelihoods(release, *within, units=units, prior=prior, longest=longest)
     if isinstance(groups, Fold):
         flat = _for_fold(flat)
