@@ -19,7 +19,6 @@ STRANGERS = {  # folders that do not know these, though they stand above them
 }
 HEAVY = {
     "torch": {
-        "analyst.curves_as_tensors",
         "analyst.layers",
         "analyst.additive",
         "analyst.gradients",
