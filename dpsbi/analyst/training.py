@@ -41,7 +41,6 @@ from dpsbi.analyst.focus import (  # noqa: F401
 )
 
 # %% ../../nbs/analyst/42_training.ipynb #40c58a0d
-from .first_sums import FirstSums, first_sums
 from .layers import check_device
 from .pairs import INNER, PARTNERS, POOL, Chance, Pairs, Simulations
 from .proposals import log_prior
@@ -243,19 +242,18 @@ def _folds(
 
 # %% ../../nbs/analyst/42_training.ipynb #tr-begun
 @on_one_thread
-def _begun(pairs: Pairs, start: Scaling | None, rng) -> tuple[tuple, Scaling, FirstSums | None]:
-    """The first pairs; the regression, and the sums, that a network begins at.
+def _begun(pairs: Pairs, start: Scaling | None, rng) -> tuple[tuple, Scaling]:
+    """The first pairs, and the regression that a network begins at.
 
-    The regression is `start`, if there is one.
+    It is `start`, if there is one.
     """
     if start is not None or pairs.partners or pairs.near is not None:
         first = pairs(rng)
-        return first, start or fit_scaling(*first), None
+        return first, start or fit_scaling(*first)
     first = replace(pairs, draws=1)(rng, min(max(len(pairs.z), 8192), INNER))
     simulations = min(kish(pairs.log_v), INNER)
     noise = noise_widths(pairs.mechanism, pairs.s, rng)
-    scaling = fit_scaling(*first, noise=noise, plain=True, simulations=simulations)
-    return first, scaling, first_sums(scaling, *first, simulations)
+    return first, fit_scaling(*first, noise=noise, plain=True, simulations=simulations)
 
 # %% ../../nbs/analyst/42_training.ipynb #305bd6a3
 def train(
@@ -291,7 +289,7 @@ def train(
         chance = Chance.learn(made.z, ~made.failed)
     sims = sims.take(sims.log_u > -np.inf)  # without those that failed
     inside, outside, start, everywhere = _folds(mechanism, s_dp, sims, fold, how, rng)
-    first, scaling, sums = _begun(inside, start, rng)
+    first, scaling = _begun(inside, start, rng)
     held_out = outside(rng, 4096)
     ready = [first]
 
@@ -311,7 +309,6 @@ def train(
         rng=rng,
         flow=training.shape,
         scaling=scaling,
-        sums=sums,
         descent=training.descent(steps),
         device=how.device,
         progress=progress,
