@@ -20,7 +20,6 @@ STRANGERS = {  # folders that do not know these, though they stand above them
 HEAVY = {
     "torch": {
         "analyst.layers",
-        "analyst.additive",
         "analyst.gradients",
         "analyst.recorded",
         "analyst.conditional_flow",

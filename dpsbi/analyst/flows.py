@@ -17,6 +17,7 @@ import numpy as np
 from dpsbi.analyst.conditional_flow import (
     ConditionalFlow,
     Net,
+    has_sums,
     on_one_thread,  # noqa: F401
     one_thread,
     threads,
@@ -72,7 +73,7 @@ def _on_few_threads(shape: Shape, where: torch.device) -> AbstractContextManager
 
 def _network(scaling: Scaling, shape: Shape, start: ConditionalFlow | None, seed: int) -> Net:
     "A fresh network, or one with the weights of `start`."
-    net = Net(scaling, shape, seed)
+    net = Net(scaling, shape, seed, sums=start is not None and has_sums(start.weights))
     if start is not None:
         net.load_state_dict({name: torch.as_tensor(value) for name, value in start.weights.items()})
     return net
