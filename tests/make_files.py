@@ -207,11 +207,15 @@ def ranged(path):
     network(mechanism=dpsbi.Budgets(Laplace, 0.1, 10.0, missing=0.3)).save(path)
 
 
+def with_sums(path):
+    raise NotImplementedError("networks have no sums any more: these files were made before")
+
+
 def older(version, path, save):
-    "The file that version 3 or 2 of flows wrote: without sums, and before with one view."
+    "The file that version 3 or 2 of flows wrote: before with one view."
     save(path)
     with np.load(path) as file:
-        arrays = {name: part for name, part in file.items() if ".additive." not in name}
+        arrays = dict(file)
     for name, part in arrays.items():
         if name.endswith("about"):
             told = json.loads(str(part)) | dict(version=version)
@@ -343,12 +347,13 @@ FILES |= {
     "plan_two_designs.json": ("a plan of two designs at three ε", planned),
     "codebook_one.json": ("a codebook with a total, a bound and a gap", lambda p: book().save(p)),
     "codebook_tables.json": ("a codebook of two tables", tables),
-    "flow_4.npz": ("a conditional flow with sums", lambda path: network().flows[0].save(path)),
+    "flow_4.npz": ("a conditional flow with sums", with_sums),
+    "flow_5.npz": ("a conditional flow", lambda path: network().flows[0].save(path)),
     "flow_2.npz": (
         "a conditional flow of version 2, without sums and views",
         lambda path: older(2, path, network(seed=1).flows[0].save),
     ),
-    "estimator_sums.npz": ("an estimator with trained sums", lambda path: network().save(path)),
+    "estimator_sums.npz": ("an estimator with trained sums", with_sums),
     "estimator_plain.npz": (
         "an estimator whose flow is of version 3, without sums",
         lambda path: older(3, path, network(seed=1).save),

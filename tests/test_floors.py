@@ -19,9 +19,7 @@ STRANGERS = {  # folders that do not know these, though they stand above them
 }
 HEAVY = {
     "torch": {
-        "analyst.curves_as_tensors",
         "analyst.layers",
-        "analyst.additive",
         "analyst.gradients",
         "analyst.recorded",
         "analyst.conditional_flow",

@@ -270,12 +270,27 @@ def test_a_network_for_every_release_begins_at_bent_contexts_of_all_simulations(
         eta = np.zeros(3000) if s_dp is None else noise.log_prob(s_dp, s)
         sims = module.Simulations(z, s, log_p, log_p, eta)
         module.train(noise, s_dp, sims, Prior(a=stats.norm(3, 1)), 0, **about)
-    ((pool, _), for_all, _), _, (_, wide, none) = starts
+    ((pool, _), for_all), _, (_, wide) = starts
     assert (for_all.bend > 0).any() and len(bends) == 2 and not bends[1]
     assert round(bends[0]["simulations"]) == 2700  # of more pairs
     assert len(np.unique(pool)) == 2700  # of nine folds
-    assert (wide.bend == 0).all() and len(wide.source) == 4 and none is None
+    assert (wide.bend == 0).all() and len(wide.source) == 4
     assert len(for_all.slope) == for_all.whiten.shape[1]  # no products
+
+
+def test_a_start_is_made_of_so_many_simulations_at_most(monkeypatch):
+    firsts, rng = [], np.random.default_rng(8)
+    z = rng.normal(2, 0.5, size=(3000, 3))
+    s = rng.poisson(np.exp(z)).astype(float)
+    log_p = stats.norm(2, 0.5).logpdf(z).sum(axis=1)
+    sims = module.Simulations(z, s, log_p, log_p, np.zeros(3000))
+    prior = Prior(**{name: stats.norm(2, 0.5) for name in "abc"})
+    unfitted = Fitted(None, *np.zeros((3, 1)))
+    monkeypatch.setattr(module, "fit", lambda draw, *_, **__: firsts.append(draw(rng)) or unfitted)
+    monkeypatch.setattr(module, "INNER", 1000)
+    about = dict(rng=rng, how=Learning(Training()), steps=1, progress=False)
+    module.train(Gaussian(1.0), None, sims, prior, 0, **about)
+    assert len(firsts[0][0]) == len(firsts[0][1]) == 1000
 
 
 def test_pairs_beyond_the_limit_are_thinned_without_bias(monkeypatch):

@@ -17,12 +17,12 @@ import numpy as np
 from dpsbi.analyst.conditional_flow import (
     ConditionalFlow,
     Net,
+    has_sums,
     on_one_thread,  # noqa: F401
     one_thread,
     threads,
 )
 from .descent import Descent, Run, as_tensors, descend, minibatches
-from .first_sums import FirstSums
 from .layers import PRESETS, Shape, as_shape  # noqa: F401
 from .scaling import CURVED, REACH, Scaling, bent, fit_scaling  # noqa: F401
 from ..running import progress_bar
@@ -71,15 +71,11 @@ def _on_few_threads(shape: Shape, where: torch.device) -> AbstractContextManager
     return threads(1) if wide else one_thread()
 
 
-def _network(
-    scaling: Scaling, shape: Shape, start: ConditionalFlow | None, sums: FirstSums | None, seed: int
-) -> Net:
-    "A fresh network, or one with the weights of `start`; with these sums, if there are any."
-    net = Net(scaling, shape, seed)
+def _network(scaling: Scaling, shape: Shape, start: ConditionalFlow | None, seed: int) -> Net:
+    "A fresh network, or one with the weights of `start`."
+    net = Net(scaling, shape, seed, sums=start is not None and has_sums(start.weights))
     if start is not None:
         net.load_state_dict({name: torch.as_tensor(value) for name, value in start.weights.items()})
-    if sums is not None:
-        net.additive.begin(sums)
     return net
 
 # %% ../../nbs/analyst/40_flows.ipynb #341b7832
@@ -91,7 +87,6 @@ def fit(
     flow: str | Shape = "fast",
     start: ConditionalFlow | None = None,
     scaling: Scaling | None = None,
-    sums: FirstSums | None = None,
     loss: Callable = negative_log_likelihood,
     descent: Descent = Descent(),
     device: str = "cpu",
@@ -109,7 +104,6 @@ def fit(
     flow : "fast", "paper", or a Shape
     start : a flow of the same shape whose networks to begin from
     scaling : default, fitted to the first pairs
-    sums : at which the layer of sums begins; None: at zero, or those of `start`
     loss : function (net, y, u, w) -> a scalar tensor, with net.log_prob(y, u)
     descent : how it goes down the loss
     device : torch's; the flow is evaluated there, too
@@ -124,7 +118,7 @@ def fit(
     """
     shape, where = as_shape(start.shape if start is not None else flow), torch.device(device)
     scaling = fit_scaling(*draw(rng)) if scaling is None else scaling
-    net = _network(scaling, shape, start, sums, int(rng.integers(2**62)))
+    net = _network(scaling, shape, start, int(rng.integers(2**62)))
     unseen = as_tensors(held_out, scaling, where)
     bar = progress_bar(descent.steps, "training", "steps", progress=progress)
     with _on_few_threads(shape, where), bar:

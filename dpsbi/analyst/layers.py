@@ -23,7 +23,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 # %% ../../nbs/analyst/39_layers.ipynb #layers-curves
-from . import curves, curves_as_tensors  # after torch, for the same reason
+from . import curves  # after torch, for the same reason
 
 # %% ../../nbs/analyst/39_layers.ipynb #layers-place
 def on_processor(x: torch.Tensor) -> bool:
@@ -80,14 +80,12 @@ class Spline(PiecewiseRationalQuadraticCouplingTransform):
 
     def _piecewise_cdf(self, inputs, transform_params, inverse=False):
         shrink = self.transform_net.hidden_features**-0.5
-        if not on_processor(inputs):
-            curve = curves_as_tensors.inverse if inverse else curves_as_tensors.forth
-            return curve(inputs, transform_params, self.tail_bound, shrink)
-        if not torch.is_grad_enabled():
+        if on_processor(inputs) and not torch.is_grad_enabled():
             return _compiled(inputs, transform_params, self.tail_bound, shrink, inverse)
         # nflows would stop at a wrong index instead
         if not (torch.isfinite(transform_params).all() and torch.isfinite(inputs).all()):
-            return inputs * torch.nan, inputs * torch.nan
+            lost = inputs + torch.nan * transform_params.sum(-1)  # still with a gradient
+            return lost, lost
         k = self.num_bins
         widths, heights, slopes = transform_params.split([k, k, k - 1], dim=-1)
         # softplus of it, plus the least slope, is 1

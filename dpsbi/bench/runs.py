@@ -30,7 +30,7 @@ from ..analyst.infer import infer
 from ..analyst.input_smc import input_smc
 from ..analyst.sple import sple
 from ..analyst.sppe import sppe
-from ..analyst.training import QUICK, THOROUGH, Training
+from ..analyst.training import QUICK, Training
 from .peers import PEERS, Line
 from .tasks import Task, named
 from ..checks.classifier import c2st
@@ -81,7 +81,6 @@ TRAININGS = dict(
     amortise=Training(),
     one_network=Training(members=1),  # as others have it, where the default is three
     quick=QUICK,
-    thorough=THOROUGH,
 )
 
 # %% ../../nbs/bench/02_runs.ipynb #br-ours-3b
