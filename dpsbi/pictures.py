@@ -6,7 +6,7 @@
 __all__ = ['corner']
 
 # %% ../nbs/06_pictures.ipynb #fb05cc4b
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 
 from .colours import COLOURS, INK, quiet
 from .densities import MARKS, heights, smooth, window
-from .intervals import DASHED, curve, labelled, true_values  # noqa: F401
-from .trust import Trusted
+from .intervals import DASHED, curve, even_weights, labelled, true_values  # noqa: F401
 from .weights import weighted_quantile
 
 # %% ../nbs/06_pictures.ipynb #216c874c
@@ -24,17 +23,18 @@ def _cloud(other, names) -> tuple:
 
     The columns are in the order of these names; where the names differ, as they come.
     """
-    if other.dim != len(names):
+    if other.theta.shape[1] != len(names):
         raise ValueError(
             f"others must have the parameters {list(names)}, but one has {list(other.names)}"
         )
     theta, counts = other.theta, other.weights > 0
     if set(other.names) == set(names):
         theta = theta[:, [other.names.index(name) for name in names]]
-    weights = None if other.log_weights is None else other.weights[counts]
+    weights = None if even_weights(other) is None else other.weights[counts]
     theta = theta[counts]
     marks = weighted_quantile(theta, weights, MARKS)
-    return theta, other.weights[counts], other.ess, marks
+    ess = other.ess if hasattr(other, "ess") else 1 / (other.weights**2).sum()
+    return theta, other.weights[counts], ess, marks
 
 # %% ../nbs/06_pictures.ipynb #d7cd0d6a
 def _curve(ax, cloud, j, colour, first):
@@ -110,9 +110,14 @@ def _dress(ax, i, j, names, limits):
     ax.set_xlabel(names[j] if i == d - 1 else None)
 
 # %% ../nbs/06_pictures.ipynb #1bbb87bf
+def _approximate(posterior: Any) -> bool:
+    "Whether it says so of itself."
+    return bool(getattr(posterior, "approximate", False))
+
+
 def _labels(drawn) -> list[str]:
     "What stands in the legend: an approximation is called one."
-    return [name + " (approximate)" * other.approximate for name, other in drawn.items()]
+    return [name + " (approximate)" * _approximate(other) for name, other in drawn.items()]
 
 
 def _legend(ax, labels, truth_label, d):
@@ -156,15 +161,15 @@ def _panels(d, size) -> tuple:
 
 def _title(ax, posterior) -> None:
     "Says so where a posterior is not exact."
-    if posterior.exact is False:
-        title = "an approximation" if posterior.approximate else "not exact"
+    if getattr(posterior, "exact", None) is False:
+        title = "an approximation" if _approximate(posterior) else "not exact"
         ax.set_title(title, loc="left", fontsize=9)
 
 # %% ../nbs/06_pictures.ipynb #83f5204b
 def corner(
-    posterior: Trusted,
+    posterior: Any,
     truth: ArrayLike | dict[str, float] | None = None,
-    others: Mapping[str, Trusted] | Sequence[Trusted] = (),
+    others: Any = (),
     *,
     label: str = "posterior",
     truth_label: str = "truth",
@@ -178,7 +183,7 @@ def corner(
     Parameters
     ----------
     posterior : Posterior
-        What is drawn.
+        What is drawn. Anything with theta, weights and names will do.
     truth : array (d,) or dict, optional
         True values, in the order of the parameters or by name.
     others : dict or sequence of Posterior
@@ -197,7 +202,7 @@ def corner(
     ValueError
         For other parameters than the posterior's.
     """
-    names, d = posterior.names, posterior.dim
+    names, d = posterior.names, posterior.theta.shape[1]
     truth, drawn = true_values(truth, names), {label: posterior} | labelled(others)
     clouds = [_cloud(other, names) for other in drawn.values()]
     limits = _limits(clouds, truth)

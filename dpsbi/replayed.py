@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .kept import widened
+from .arguments import widened
 from .model import Model, query_values
 from .privacy import Query
 from .tape import NotByRow, Replay

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AROUND', 'ATTRIBUTE', 'INSTALLED', 'SETS', 'ITEMS', 'CHANGES', 'CONTAINERS', 'CREATE', 'MOVES_ON', 'PLAIN',
-           'told_apart', 'about_model', 'code_of', 'about_public']
+           'told_apart', 'about_proposal', 'about_prior', 'about_model', 'code_of', 'about_public']
 
 # %% ../nbs/08_told_apart.ipynb #ta-import
 import dis
@@ -24,8 +24,6 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any
 
 import numpy as np
-
-from .prior import about_prior, about_proposal
 
 # %% ../nbs/08_told_apart.ipynb #ta-code
 def _constant(value: Any) -> Any:
@@ -351,6 +349,27 @@ def told_apart(thing: Any) -> str:
     return hashlib.sha256(json.dumps(_about(thing, {})).encode()).hexdigest()[:16]
 
 
+def about_proposal(proposal: Any) -> list | None:
+    """What tells two proposals apart: the kind, and a few draws of one seed with their densities.
+
+    Parameters
+    ----------
+    proposal : object, optional
+        Anything with `sample` and `log_prob`; None, the prior itself, is told by None.
+    """
+    if proposal is None:
+        return None
+    theta = proposal.sample(8, np.random.default_rng(0))
+    values = (*np.ravel(theta), *np.ravel(proposal.log_prob(theta)))
+    return [type(proposal).__name__, *(f"{value:.4g}" for value in values)]
+
+
+def about_prior(prior: Any) -> list:
+    "What tells two priors apart: what each says of itself, or its names; and its draws."
+    parts = getattr(prior, "_fingerprint_parts", None)
+    return [list(prior.names) if parts is None else parts(), about_proposal(prior)]
+
+
 def about_model(model: Any) -> dict[str, Any]:
     """What tells two models apart, in plain values: the prior, and the rest.
 
@@ -365,7 +384,7 @@ def about_model(model: Any) -> dict[str, Any]:
         The prior's distributions, and draws of it with their densities; a fingerprint of the model.
     """
     prior = getattr(model, "prior", None)
-    told = None if prior is None else [about_prior(prior), about_proposal(prior)]
+    told = None if prior is None else about_prior(prior)
     return dict(prior=told, model=told_apart(model))
 
 # %% ../nbs/08_told_apart.ipynb #ta-code-of
@@ -394,5 +413,4 @@ def code_of(function: Any) -> str:
 # %% ../nbs/08_told_apart.ipynb #ta-public-model
 def about_public(model: Any) -> dict[str, Any]:
     "As `about_model`, where values might be records: its prior, and what its simulator does."
-    told = [about_prior(model.prior), about_proposal(model.prior)]
-    return dict(prior=told, simulator=code_of(model.simulate))
+    return dict(prior=about_prior(model.prior), simulator=code_of(model.simulate))

@@ -1343,6 +1343,12 @@ def nearest(x, y):
 # ---- plans
 
 
+def effort(*most, **more):
+    "An `Effort` without a network, of this version or of one that had them."
+    old = dict(network="never") if "network" in Effort.__dataclass_fields__ else {}
+    return Effort(*most, **more, **old)
+
+
 def mean_and_noise(theta, rng):
     return rng.normal(theta, 0.2)
 
@@ -1358,7 +1364,7 @@ def plan(seed, executor):
         epsilons=[0.1, 0.3, 1.0],
         delta=1e-6,
         questions=Questions(excludes={"mean": 0.0}, quantities={"square": squared}),
-        effort=Effort(1000, releases=30, network="never", nearby=8, further=500),
+        effort=effort(1000, releases=30, nearby=8, further=500),
         **how(seed, executor),
     )
     least, best = found.epsilon_for("mean", sd=0.5), found.best(0.3, "mean")
@@ -1376,9 +1382,9 @@ def squared(mean):
 @call
 def plan_with_infer(seed, executor):
     "Where weights fail, and no network is asked."
-    effort = Effort(1000, releases=8, nearby=4, further=500, network="never", least=200.0)
+    brief = effort(1000, releases=8, nearby=4, further=500, least=200.0)
     model, query = linear_regression.linear_regression(50, 2, records=False)
-    named = dict(epsilons=[3.0], effort=effort, at=dict(zip(model.prior.names, (-1.8, -2.9, -0.7))))
+    named = dict(epsilons=[3.0], effort=brief, at=dict(zip(model.prior.names, (-1.8, -2.9, -0.7))))
     return dict(
         table=dpsbi.plan(model, {"sums": (query, Laplace)}, **named, **how(seed, executor)).table
     )
@@ -1386,8 +1392,8 @@ def plan_with_infer(seed, executor):
 
 @call
 def plan_after_a_release(seed, executor):
-    effort = Effort(1000, releases=20, network="never", nearby=4, further=500)
-    named = dict(epsilons=[0.2, 1.0], given=COUNT, effort=effort, **how(seed, executor))
+    brief = effort(1000, releases=20, nearby=4, further=500)
+    named = dict(epsilons=[0.2, 1.0], given=COUNT, effort=brief, **how(seed, executor))
     candidates = {"again": (COUNT.query, DiscreteLaplace)}
     return dict(table=dpsbi.plan(GAMMA, candidates, **named).table)
 

@@ -169,7 +169,7 @@ def derived(path):
 
 def planned(path):
     how = dict(epsilons=(0.5, 1.0, 4.0), rng=np.random.default_rng(5), delta=1e-6, progress=False)
-    effort = dpsbi.Effort(1000, releases=20, network="never", nearby=0)
+    effort = dpsbi.Effort(1000, releases=20, nearby=0)
     designs = {"counts": (Query(identity, 1.0, dim=1), Laplace)}
     designs["normal"] = Query(identity, 1.0, norm="l2", dim=1), Gaussian
     questions = dpsbi.Questions(excludes={"rate": 5.0})

@@ -315,7 +315,7 @@ def test_planning_and_audits_take_what_is_published():
     query = Query(identity, 1, step=1, dim=2)
     agency = lambda e: Published(DiscreteLaplace.calibrate(query, e), (0, None), 5, 10)
     candidates = {"as drawn": (query, DiscreteLaplace), "agency": lambda e: (query, agency(e))}
-    small = Effort(1000, releases=40, network="never")
+    small = Effort(1000, releases=40)
     rng = np.random.default_rng(1)
     how = dict(epsilons=[1.0], rng=rng, effort=small, progress=False)
     table = dpsbi.plan(MODEL, candidates, **how).table.set_index("design")

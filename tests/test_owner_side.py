@@ -193,7 +193,7 @@ DISTANCES = {
     "MMD, a bounded line": lambda how: mmd_distance(
         mmd.Gaussian(1.0), N, bounds=(0, 5), neighbours=how
     ),
-    "MMD, sorted": lambda how: mmd_distance(mmd.Laplace(1.0), N, neighbours=how),
+    "MMD, Laplace": lambda how: mmd_distance(mmd.Laplace(1.0), N, neighbours=how),
     "MMD, unbounded": lambda how: mmd_distance(mmd.Gaussian(1.0), N, neighbours=how),
     "MMD, features": lambda how: mmd_distance(
         mmd.Gaussian(1.0), N, neighbours=how, features=8, rng=np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """Planning against closed forms, and what it refuses."""
 
+from dataclasses import replace
 from functools import wraps
 from types import SimpleNamespace
 
@@ -17,7 +18,6 @@ from dpsbi import (
     Plan,
     Posterior,
     Prior,
-    Published,
     Query,
     Release,
     plan,
@@ -26,13 +26,13 @@ from dpsbi.analyst.contexts import Contexts
 from dpsbi.checks.testing import agrees
 from dpsbi.planning.candidates import Design, Effort, Pool
 from dpsbi.planning.fresh import beside, completed, obtain
-from dpsbi.planning.inferred import by_infer
-from dpsbi.planning.nearby import Wanted, look_near
-from dpsbi.planning.nearby_rows import by_fitted, by_nearby, law_off
-from dpsbi.planning.networks import by_network, corrected
+from dpsbi.planning.nearby import Wanted
+from dpsbi.planning.nearby_rows import by_fitted, by_nearby, law_off, no_law
 from dpsbi.planning.synthetic import synthetic_posteriors
+from dpsbi.planning.which_engine import answered
 from dpsbi.planning.yields import Questions, intervals, spreads, weights_of
 from dpsbi.privacy import identity
+from dpsbi.running import Call, Checkpoint, Journal
 
 QUERY = Query(identity, sensitivity=1 / 25, norm="l2", dim=1)
 MODEL = Model(Prior(mean=stats.norm(0, 1)), lambda theta, rng: rng.normal(theta, 0.2))
@@ -107,7 +107,7 @@ def test_contexts_are_on_one_scale_at_every_budget():
         contexts.at(Release([50.0], query, Laplace.calibrate(query, 200.0)))
 
 
-QUICK = dict(effort=Effort(2000, releases=50, network="never", nearby=0), progress=False)
+QUICK = dict(effort=Effort(2000, releases=50, nearby=0), progress=False)
 
 
 def quick(model, candidates, epsilons=EPSILONS, seed=1, **more):
@@ -218,28 +218,6 @@ def a_pool(rng, size=2000, releases=100):
     return Pool(theta, [s], theta[own], [s[own]], own)
 
 
-def test_a_network_that_knows_nothing_is_set_right():
-    rng, noise = np.random.default_rng(3), Gaussian.calibrate(QUERY, 1.0, DELTA)
-    pool = a_pool(rng)
-    deaf = SimpleNamespace(
-        contexts=Contexts.of(Budgets(Gaussian, 0.1, 10.0, DELTA), pool.values[0]),
-        sample=lambda n, context, rng: MODEL.prior.sample(n, rng),
-        log_prob=lambda theta, context: MODEL.prior.log_prob(theta),
-    )
-    made = noise.sample(pool.seen[0], rng)
-    design, effort = Design("mean", 1.0, QUERY, noise), Effort(2000, releases=100, further=2000)
-    wanted = Wanted((design,), (0,), (made,), pool, MODEL, Questions(), effort)
-    exact = np.array(look_near(wanted, np.arange(16), rng)["answers"])[:, 0]
-    about = design, deaf, pool, made, MODEL, Questions(), rng, effort
-    (row,) = by_network(*about, exact)
-    assert row["checked"] == 16
-    agrees(row["sd"], exact_sd()[1], row["sd_error"])
-    exact[:5] = np.nan  # more than a quarter: what is left is no fair sample
-    for known in (exact, None):
-        (row,) = by_network(*about, known)
-        assert row["sd"] > 0.9 and np.isnan(row["sd_error"])
-
-
 COUNTS = Query(identity, sensitivity=1, step=1, dim=4)
 RATE = Prior(r=stats.lognorm(0.5, scale=2))
 FOUR = Model(RATE, lambda theta, rng: rng.poisson(10 * theta, (len(theta), 4)).astype(float))
@@ -259,73 +237,20 @@ def four_counts(mechanism, releases=100):
     return np.mean(sds), np.std(sds) / releases**0.5
 
 
-def deaf_network(designs, candidate, values, pool, model, delta, rng):
-    "A network that says of every release what the prior says."
-    return SimpleNamespace(
-        contexts=Contexts.of(Budgets(Laplace, 0.1, 100.0), values),
-        sample=lambda n, context, rng: model.prior.sample(n, rng),
-        log_prob=lambda theta, context: model.prior.log_prob(theta),
-    )
-
-
-def test_four_sharp_counts_have_exact_answers_whatever_the_network_says(monkeypatch):
-    monkeypatch.setattr("dpsbi.planning.which_engine.network_for", deaf_network)
-    effort = Effort(1000, releases=5, nearby=0, exact=5)
-    found = quick(FOUR, {"four": (COUNTS, DiscreteLaplace)}, epsilons=(10.0,), effort=effort)
-    (row,) = found.rows
-    assert row["engine"] == "infer" and row["checked"] == 5
-    sd, error = four_counts(DiscreteLaplace.calibrate(COUNTS, 10.0))
-    agrees(row["sd"], sd, np.hypot(row["sd_error"], error))
-    assert row["sd_error"] < 0.1  # the network says 1.2
-
-
-def test_counts_that_are_suppressed_are_shown_to_a_network_as_codes(monkeypatch):
-    monkeypatch.setattr("dpsbi.planning.which_engine.network_for", deaf_network)
-    alone = Query(identity, sensitivity=1, step=1, dim=1)
-    tens = Model(RATE, lambda theta, rng: rng.poisson(10 * theta).astype(float))
-    hidden = Published(DiscreteLaplace(0.2), suppress_below=20)
-    effort = Effort(1000, releases=20, nearby=0, exact=0)
-    with pytest.warns(UserWarning, match="no error is known"):
-        found = quick(tens, {"count": lambda e: (alone, hidden)}, epsilons=(5.0,), effort=effort)
-    assert np.isfinite(found.rough.sd).all() and list(found.rough.engine) == ["network"]
-
-
 @pytest.mark.slow
-def test_a_plan_of_four_counts_leaves_nothing_unknown():
+def test_a_plan_of_four_counts_is_right_where_it_answers():
     both = {"Laplace": (COUNTS, DiscreteLaplace), "plain": (COUNTS, Laplace)}
     found = quick(FOUR, both, epsilons=(0.3, 1.0, 3.0, 10.0), effort=Effort())
-    assert found.table.sd.notna().all() and "infer" in set(found.table.engine)
+    assert found.table.sd.notna().all() and "fitted" in set(found.table.engine)
     for row in found.rows:
         make = both[row["design"]][1]
         sd, error = four_counts(make.calibrate(COUNTS, row["epsilon"]))
         agrees(row["sd"], sd, np.hypot(row["sd_error"], error))  # false alarms: 1e-6 each
 
 
-def test_exact_posteriors_are_sought_no_further_where_none_is_found():
-    made = []
-
-    def opaque(theta, rng):
-        made.append(len(theta))
-        return 5 * theta + rng.gamma(9.0, theta, (len(theta), 4))
-
-    noise, rng = Laplace(0.01), np.random.default_rng(2)
-    theta = RATE.sample(100, rng)
-    seen = opaque(theta, rng)
-    pool, effort = Pool(theta, [seen], theta[:16], [seen[:16]], np.arange(16)), Effort(within=1000)
-    design, model = Design("four", 100.0, COUNTS, noise), Model(RATE, opaque)
-    wanted = Wanted(
-        (design,), (0,), (noise.sample(seen[:16], rng),), pool, model, Questions(), effort
-    )
-    made.clear()
-    known = np.full((16, 4), np.nan)
-    known[3] = 1.0
-    found = np.array(by_infer(wanted, 0, known, rng))
-    assert sum(made) <= 1000 and np.isnan(found).all()
-
-
 SHARP = Query(identity, sensitivity=1 / 2500, norm="l2", dim=1)
 SURE = Model(MODEL.prior, lambda theta, rng: rng.normal(theta, 0.02))
-THIN = dict(effort=Effort(1000, releases=16, further=3000, network="never"), delta=DELTA)
+THIN = dict(effort=Effort(1000, releases=16, further=3000), delta=DELTA)
 
 
 def sharp_sd(epsilon):
@@ -347,7 +272,7 @@ def test_simulations_near_the_truths_serve_designs_at_every_epsilon():
 
 
 def test_where_no_simulation_agrees_a_fitted_law_answers():
-    more = THIN | dict(effort=Effort(1000, releases=24, nearby=24, further=1000, network="never"))
+    more = THIN | dict(effort=Effort(1000, releases=24, nearby=24, further=1000))
     found = quick(SURE, {"mean": (SHARP, Gaussian)}, epsilons=(0.1, 20.0), **more)
     assert list(found.table.engine) == ["nearby", "fitted"] and found.table.checked[1] >= 8
     agrees(found.table.sd, [sharp_sd(0.1), sharp_sd(20.0)], found.table.sd_error)
@@ -464,10 +389,15 @@ def test_what_nobody_knows_decides_no_least_epsilon():
 
 
 def test_what_nobody_knows_is_shown_nowhere():
-    effort = Effort(1000, releases=16, nearby=8, further=500, network="never")
+    effort = Effort(1000, releases=16, nearby=8, further=500)
     how = dict(epsilons=(0.1, 30.0), effort=effort, delta=DELTA)
-    with pytest.warns(UserWarning, match="no error is known for 1 of 2 .*'mean' at ε = 30"):
+    said = (
+        "1 of 2 designs and ε are not answered.*'mean' at ε = 30, because the posteriors of 0 of 8"
+    )
+    because = "a fitted normal law can be compared with exact answers to 7 releases only, where 8"
+    with pytest.warns(UserWarning, match=said):
         found = quick(SURE, {"mean": (SHARP, Gaussian)}, **how)
+    assert found.table.engine[1] == "not answered" and because in found.table.because[1]
     for values in (found.table.sd, found.table.width, found.curve("mean", "mean")[1]):
         assert np.isfinite(values[0]) and np.isnan(values[1])
     assert np.isfinite(found.rough.sd).all() and found.best(30.0).sd.isna().all()
@@ -478,9 +408,46 @@ def test_what_nobody_knows_is_shown_nowhere():
     assert list(whole.table.engine) == ["nearby", "fresh"] and whole.table.sd.notna().all()
 
 
+def test_why_a_design_is_not_answered():
+    pool, effort = a_pool(np.random.default_rng(6), releases=16), Effort(2000, releases=16)
+    designs = tuple(Design("mean", e, QUERY, Laplace(1 / e)) for e in (0.1, 1.0))
+    wanted = Wanted(designs, (0, 0), (pool.seen[0],) * 2, pool, MODEL, Questions(), effort)
+    ess, fitted = np.tile([100.0, 1.0], (16, 1)), np.ones((16, 2, 4))
+    fitted[5:, 1] = np.nan  # eleven truths without a law
+    assert by_fitted(1, np.ones((16, 2, 4)), ess, fitted, wanted) is None
+    assert "fitted near 5 of 16 truths" in no_law(1, ess, fitted, wanted)
+    fitted[7:, 0] = np.nan
+    assert "answers to 7 releases only, where 8" in no_law(1, ess, fitted, wanted)
+    given = replace(wanted, pool=pool._replace(given=Release([0.0], QUERY, Laplace(1.0))))
+    assert "after a release that is given" in no_law(1, ess, fitted, given)
+    (row,) = by_nearby(designs[1], np.ones((16, 4)), ess[:, 1], wanted, "; and no law")
+    assert row["engine"] == "not answered" and np.isnan(row["sd_error"])
+    assert row["because"].startswith("the posteriors of 0 of 16 releases rest on 50 draws")
+    assert row["because"].endswith("and of 12 they would have to; and no law")
+    (row,) = by_nearby(designs[0], np.ones((16, 4)), ess[:, 0], wanted, "; and no law")
+    assert row["engine"] == "nearby" and "because" not in row
+
+
+def test_weights_that_miss_some_releases_do_not_answer(monkeypatch):
+    row = dict(engine="weights", ess=1000.0, sd=np.nan, sd_error=np.nan)
+    monkeypatch.setattr("dpsbi.planning.which_engine.by_weights", lambda *about: [row])
+    pool, effort = a_pool(np.random.default_rng(6), releases=16), Effort(2000, releases=16)
+    design = Design("mean", 1.0, QUERY, Laplace(1.0))
+    wanted = Wanted((design,), (0,), (pool.seen[0],), pool, MODEL, Questions(), effort)
+    quiet = Journal(Checkpoint(None, {})), Call(progress=False)
+    ((found,),) = answered(wanted, np.random.default_rng(1), *quiet)
+    assert found["engine"] == "not answered" and "explains some" in found["because"]
+
+
+@pytest.mark.parametrize("name", ["exact", "within", "network", "draws"])
+def test_keywords_of_earlier_versions_say_what_to_use(name):
+    with pytest.raises(TypeError, match=f"no '{name}' any more.*Leave it away"):
+        Effort(**{name: 1})
+
+
 def test_the_best_is_known():
     row = dict(design="mean", epsilon=1.0, parameter="rate", sd=0.5, sd_error=0.1, engine="weights")
-    wild = dict(row, design="wild", sd=0.1, sd_error=np.nan, engine="network")
+    wild = dict(row, design="wild", sd=0.1, sd_error=np.nan, engine="not answered")
     assert list(Plan((wild, row)).best(1.0).index) == ["mean", "wild"]
 
 
@@ -597,7 +564,7 @@ def test_a_delta_that_is_none_is_refused(delta):
 
 
 def test_fewer_releases_than_are_looked_at_first_are_all_weighed():
-    brief = Effort(2000, releases=5, network="never", least=20.0)
+    brief = Effort(2000, releases=5, least=20.0)
     found = quick(MODEL, {"mean": (QUERY, Laplace)}, epsilons=(0.1,), effort=brief)
     assert list(found.table.engine) == ["weights"] and found.table.sd_error.notna().all()
 
@@ -614,15 +581,6 @@ def test_quantiles_are_those_of_a_running_sum():
             for side, q in enumerate((0.05, 0.95)):
                 at = (reached < q * reached[:, -1:]).sum(axis=1)
                 assert np.array_equal(found[:, j, side], column[order][at])
-
-
-def test_a_correction_carries_its_own_error():
-    rng = np.random.default_rng(4)
-    each, moved = rng.normal(1.0, 0.1, (100, 4)), rng.normal(0.3, 0.2, (16, 4))
-    mean, error = corrected(each, each[:16] + moved, slice(2, 3), 3)
-    assert np.allclose(mean[:3], each.mean(axis=0)[:3] + moved.mean(axis=0)[:3])
-    beside = np.hypot(moved.std(axis=0, ddof=1) / 4, each.std(axis=0, ddof=1) / 10)
-    assert np.allclose(error[:2], beside[:2]) and error[2] > beside[2] and error[3] < 0.02
 
 
 def conjugate(release, model, rng):

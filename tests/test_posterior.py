@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpsbi import posterior as posteriors_module
+from dpsbi.pictures import corner, curve
 from dpsbi.posterior import Posterior, pack, unpack
 from dpsbi.weights import kish, normalise, systematic
 
@@ -407,3 +409,17 @@ def test_arviz_gets_groups_as_either_of_its_lines_takes_them(monkeypatch):
         data = chains.to_arviz()
         assert list(data) == ["posterior"] and list(data["posterior"]) == ["a", "b"]
         assert (data["posterior"]["b"] == np.arange(1.0, 24, 2).reshape(3, 4)).all()
+
+
+def test_a_picture_needs_no_more_than_draws_weights_and_names():
+    rng = np.random.default_rng(1)
+    theta, log_weights = rng.normal(size=(500, 3)), rng.normal(size=500)
+    whole = Posterior(theta, log_weights, ("a", "b", "c"))
+    plain = SimpleNamespace(theta=theta, weights=whole.weights, names=whole.names)
+    for draw in (corner, curve):
+        one, other = draw(whole, others=[whole]), draw(plain, others=plain)
+        for left, right in zip(one.axes, other.axes):
+            for a, b in zip(left.lines, right.lines):
+                assert np.allclose(a.get_xydata(), b.get_xydata())
+        with pytest.raises(TypeError, match="must be posteriors, not int"):
+            draw(plain, others=[1])

@@ -12,12 +12,12 @@ from typing import Protocol, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .da_mcmc import GROUP, chains_posterior
+from .da_mcmc import GROUP
 from .nearest import nearest
 from .scale_mixtures import chain_group
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
 from ..model import Model, check_complete
-from ..posterior import Posterior
+from ..posterior import Posterior, chains_posterior
 from ..privacy import Query, identity, whole_number
 from ..running import Call, Running, Working, about_run, check_generator, in_order
 from ..told_apart import about_model

@@ -8,8 +8,8 @@ __all__ = ['FEW', 'Chooser', 'conditioned']
 # %% ../../nbs/analyst/52_chosen_values.ipynb #cv-imports
 import numpy as np
 
+from ..arguments import widened
 from ..behind import handed_over, simulate_kept
-from ..kept import widened
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior

@@ -15,10 +15,10 @@ import numpy as np
 
 from .normal_coordinates import NormalCoordinates
 from .starts import Start
+from ..arguments import widened
 from ..behind import all_values
 from ..checkpoint import Periodic
 from ..datasets import lost_of
-from ..kept import widened
 from ..mechanisms import Release
 from ..model import Model, mechanism_log_prob, released_width
 from ..replayed import level, replayed

@@ -21,10 +21,9 @@ from ..mechanisms import Release
 from ..mechanisms.mechanism import lacking, log_bound
 from ..model import Model, check_release, mechanism_log_prob, released_width
 from ..posterior import Posterior
-from ..prior import about_proposal
 from ..privacy import whole_number
 from ..running import MAX_BATCH, Call, Running, about_run, in_order
-from ..told_apart import about_model
+from ..told_apart import about_model, about_proposal
 
 # %% ../../nbs/analyst/30_exact_abc.ipynb #4358c225
 def _accept(log_ratio, control, rng):

@@ -31,9 +31,8 @@ from ..mechanisms import Release
 from ..mechanisms.parts import parts_of
 from ..model import Model, check_release, released_width
 from ..posterior import Posterior
-from ..prior import about_proposal
 from ..running import Call, Running, about_run, warn
-from ..told_apart import about_model
+from ..told_apart import about_model, about_proposal
 
 # %% ../../nbs/analyst/32_importance.ipynb #imp-size
 LEAST_DRAWS = 50  # of a round, at which a parameter gets no more simulations

@@ -17,12 +17,11 @@ import numpy as np
 from .count_cycles import Turns
 from .count_laws import CountLaw, on_step
 from .count_networks import Arcs, KnownSum, first_flows, known_law, network
-from .da_mcmc import chains_posterior
 from .noisy_trees import check_tree, cut_to, known_totals
 from .one_count import CONTRADICTION, Pooled, Units, likelihoods, with_prior
 from ..chains import chain_ess, rhat
 from ..mechanisms import Release
-from ..posterior import MIXED, Posterior
+from ..posterior import MIXED, Posterior, chains_posterior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, in_order
 

@@ -24,11 +24,10 @@ from ..behind import handed_over
 from ..mechanisms import Release
 from ..model import Model
 from ..posterior import Posterior
-from ..prior import about_proposal
 from ..privacy import whole_number
 from ..running import Call, Journal, Running, about_run, warn
 from ..stepped import Stepped
-from ..told_apart import about_model
+from ..told_apart import about_model, about_proposal
 
 # %% ../../nbs/analyst/38_pseudo_marginal.ipynb #pm-known
 from dpsbi.analyst.estimated import (  # noqa: F401

@@ -10,7 +10,7 @@ import numpy as np
 
 from .proposals import Rounds
 from .searches import DEFENSIVE, Budget, Search
-from ..kept import widened
+from ..arguments import widened
 
 # %% ../../nbs/analyst/33_thrift.ipynb #2effaa47
 def drawn_by(starts: list[Search], fresh: list) -> np.ndarray:

@@ -12,13 +12,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from .da_mcmc import GROUP, LearnedWalk, chains_posterior, warm_power
+from .da_mcmc import GROUP, LearnedWalk, warm_power
 from .ghosts import LatentPopulation, laplace_scales, peopled, visit
 from .leaps import LeapLearner, jump, move
 from .record_steps import carries, check_density
 from ..mechanisms import Release
 from ..model import check_complete
-from ..posterior import Posterior
+from ..posterior import Posterior, chains_posterior
 from ..privacy import whole_number
 from ..running import Call, Running, about_run, in_order
 from ..told_apart import about_model

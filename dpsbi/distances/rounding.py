@@ -49,14 +49,6 @@ def _waves_error(length: float, panels: int, records: int) -> float:
     each = 256 + records / 256 + 4 * degree**2 + 6 * len(table)
     return ACCURACY + UNIT * (32 * length + 32 * panels + each * weight)
 
-# %% ../../nbs/distances/04_error.ipynb #716e9709-7
-def _sorted_error(kernel: Kernel, spread: float, share: float, records: int, top: float) -> float:
-    "Of ρ on the sorted route."
-    order = int(kernel.nu - 0.5)
-    step, quadrature = (4, 16, 24)[order], 100 if order == 0 else 40_000
-    unit = math.sqrt(2 * spread) if kernel.rate == 0 else 1.0
-    return UNIT * (step * share * records * unit + quadrature * top)
-
 # %% ../../nbs/distances/04_error.ipynb #716e9709-8
 def _random_error(kernel: FourierFeatures, bounds, records: int) -> float:
     "Of the mean embedding of one data set."
@@ -68,12 +60,10 @@ def _random_error(kernel: FourierFeatures, bounds, records: int) -> float:
     return UNIT * (records + 64 + angle)
 
 # %% ../../nbs/distances/04_error.ipynb #e0119965
-def _root_error(distance: Any, name: str, share: int, top: float) -> float:
-    "Of ρ, at most `top`, on a route other than the blocked; share: the largest weight of x."
+def _root_error(distance: Any, name: str, share: int) -> float:
+    "Of ρ by features; share: the largest weight of x."
     kernel, n = distance.kernel, int(distance.n)
     simulated = most_simulated(n)
-    if name == "sorted":
-        return _sorted_error(kernel, distance.spread, share, share * n + simulated, top)
     records = max(share * n, simulated)
     if name == "waves":
         waves = waves_on(kernel, distance.bounds)
@@ -96,7 +86,7 @@ def mmd_error(distance: Any, dim: int) -> float:
         square = (share + 1) ** 2 * own
         root = math.sqrt(square)
     else:
-        root = _root_error(distance, name, share, top)
+        root = _root_error(distance, name, share)
         square = root * (2 * top + root)
         own = root * (2 * max(math.sqrt(kernel.peak), top) + root)
     if distance.estimator == "v":

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from .features import PANEL, FeatureSums, FourierFeatures, Waves
-from .kernels import Energy, Gaussian, Kernel, Matern
-from .sorted_sums import SortedSums
+from .kernels import Gaussian, Kernel
 from .sums import blocked_sums
 
 # %% ../../nbs/distances/04_dispatch.ipynb #b672d5e5
@@ -48,8 +47,6 @@ def route_name(kernel: Kernel, bounds, dim: int) -> str:
     "The fastest exact route for records of `dim` numbers."
     if isinstance(kernel, FourierFeatures):
         return "random"
-    if dim == 1 and isinstance(kernel, (Matern, Energy)):
-        return "sorted"
     short = bounds is not None and np.ptp(bounds) <= 50 * PANEL * getattr(kernel, "bandwidth", 0)
     return "waves" if dim == 1 and isinstance(kernel, Gaussian) and short else "blocked"
 
@@ -67,8 +64,6 @@ def waves_on(kernel: Kernel, bounds) -> Waves:
 def route(kernel: Kernel, bounds, n: int, spread: float, x: np.ndarray) -> Any:
     "The observed side (N, d), each record weighing 1/n."
     x, name = _ordered(x), route_name(kernel, bounds, x.shape[1])
-    if name == "sorted":
-        return SortedSums(x[:, 0], 1 / n, kernel.rate, int(kernel.nu - 0.5))
     if name == "blocked":
         return blocked_sums(kernel, spread, x, n)
     features: Any

@@ -39,7 +39,7 @@ def _unknown(ax, epsilon, value, colour) -> None:
 
 
 def _line(ax, plan: Any, design: str, parameter: str, what: str, colour, style="-") -> None:
-    "One design: line, band, and points, hollow where a network made them."
+    "One design: line, band, and points, hollow where a fitted law made them."
     epsilon, value, error = plan.curve(design, parameter, what)
     _unknown(ax, epsilon, value, colour)
     mine = [r for r in plan.rows if (r["design"], r["parameter"]) == (design, parameter)]
@@ -50,7 +50,8 @@ def _line(ax, plan: Any, design: str, parameter: str, what: str, colour, style="
         low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)
     ax.fill_between(epsilon, low, high, color=colour, alpha=0.2, lw=0)
     for face in (colour, "white"):
-        at = [k for k, each in enumerate(engines) if (each == "network") == (face == "white")]
+        hollow = [each in ("fitted", "network") for each in engines]  # a network: of old files
+        at = [k for k, each in enumerate(hollow) if each == (face == "white")]
         ax.plot(epsilon[at], value[at], "o", ms=5, color=colour, mfc=face)
 
 # %% ../../nbs/planning/02_curves.ipynb #932b13c2

@@ -7,7 +7,6 @@ __all__ = ['supposed', 'plan']
 
 # %% ../../nbs/planning/05_design.ipynb #ds-import
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -41,18 +40,16 @@ def supposed(at: Mapping[str, float] | None, model: Model) -> np.ndarray | None:
     return truth
 
 # %% ../../nbs/planning/05_design.ipynb #ds-parts-p2
-def _before(given, truth, designs: list[Design], effort: Effort) -> tuple:
-    "A release that was made already, and the effort with which to plan after it."
+def _before(given, truth, designs: list[Design]) -> Release | None:
+    "A release that was made already, checked."
     if given is None:
-        return None, effort
+        return None
     if truth is not None:
         raise ValueError(
             "give either `at`, a truth that is supposed, or `given`, a release that tells of it"
         )
     protects_alike([given.query, *(design.query for design in designs)])
-    if effort.network == "always":
-        raise ValueError("no network has seen the release that is given; leave network as it is")
-    return observed(given), replace(effort, network="never")
+    return observed(given)
 
 # %% ../../nbs/planning/05_design.ipynb #ds-kinds
 def _check_kinds(model: Model, asked: Questions, effort: Effort) -> None:
@@ -90,7 +87,7 @@ def _asked_once(designs: list[Design]) -> tuple[list, list[str], list[int]]:
 
 # %% ../../nbs/planning/05_design.ipynb #ds-warn
 def _warn_of_nan(found: list, asked: Questions) -> None:
-    "Says which utilities were NaN for some release, and where; and where no error is known."
+    "Says which utilities were NaN for some release, and where; and which designs are not answered."
     for name in asked.utilities:
         where = [rows[0] for rows in found if np.isnan(rows[0][name])]
         if where:
@@ -102,9 +99,9 @@ def _warn_of_nan(found: list, asked: Questions) -> None:
     blind = [rows[0] for rows in found if np.isnan(rows[0]["sd_error"])]
     if blind:
         warn(
-            f"no error is known for {len(blind)} of {len(found)} designs and ε, the first "
-            f"{blind[0]['design']!r} at ε = {blind[0]['epsilon']:g}, and their yields are NaN: too "
-            "few simulations agree with releases as sharp as these. Ask for more near the truths, "
+            f"{len(blind)} of {len(found)} designs and ε are not answered, and their yields are "
+            f"NaN: the first, {blind[0]['design']!r} at ε = {blind[0]['epsilon']:g}, because "
+            f"{blind[0].get('because', 'nobody knows an error')}. Ask for more near the truths, "
             "Effort(further=…), or for fresh releases with an exact method, `obtain`"
         )
 
@@ -140,7 +137,7 @@ def plan(
         A true parameter; default: truths are drawn from the prior.
     given : Release, optional
         Of the same records, published already: the plan is for what may follow it. Posteriors
-        then have seen both; no network is asked.
+        then have seen both; no law is fitted.
     questions : Questions
         What is asked of each posterior.
     effort : Effort
@@ -152,10 +149,9 @@ def plan(
     -------
     Plan
         Its table has a row for each design, ε and parameter. Engine says "weights" (of the
-        pool), "nearby" (of simulations near the truths), "infer" (a network's answers, corrected
-        by exact posteriors of some releases), "fitted" (a normal law near each truth) or
-        "network". Errors hold Monte Carlo's and what a law or a network is off by. Where nobody
-        can tell, errors and yields are NaN.
+        pool), "nearby" (of simulations near the truths) or "fitted" (a normal law near each
+        truth). Errors hold Monte Carlo's and what a law is off by. A design that none can answer
+        is "not answered", a column `because` says why, and its yields are NaN.
 
     Raises
     ------
@@ -168,12 +164,12 @@ def plan(
         other kinds.
 
     Warns where a utility is not finite for some of the releases, so that its mean is NaN; and where
-    no error is known, so that yields are NaN in the plan's table, its curves and its answers.
+    a design is not answered, so that yields are NaN in the plan's table, its curves and answers.
     """
     call = Call.of(running, plan)
     _check_kinds(model, questions, effort)
     designs, truth = designs_of(candidates, epsilons, delta), supposed(at, model)
-    given, effort = _before(given, truth, designs, effort)
+    given = _before(given, truth, designs)
     asked = questions.columns(model.prior.sample(2, np.random.default_rng(0)), model.prior.names)
     _check_utilities(questions, model)
     about = about_run(
@@ -197,7 +193,7 @@ def plan(
         for design, k, child in zip(designs, place, releasing)
     ]
     every = Wanted(tuple(designs), tuple(place), tuple(made), pool, model, questions, effort)
-    found = answered(every, candidates, delta, rng, journal, call)
+    found = answered(every, rng, journal, call)
     _warn_of_nan(found, questions)
     about = dict(simulations=effort.simulations, releases=effort.releases, at=dict(at or {}))
     about["better"] = dict(questions.better)

@@ -246,7 +246,7 @@ class Plan(Asked):
     rows : sequence of dict
         One for each design, ε and parameter: design, epsilon, parameter; sd, width, excludes,
         information and the utilities asked for, each with its Monte Carlo error (…_error); engine
-        and ess.
+        and ess; and because, where the engine is "not answered".
     info : dict
         How it was made, in plain values; `better` says of each utility whether "less" or "more"
         is better.
@@ -260,8 +260,9 @@ class Plan(Asked):
     def plot(self, what: str = "sd", parameters: Any = None) -> Any:
         """A yield against ε, a line for each design, a panel for each parameter.
 
-        Bands are two Monte Carlo errors wide on either side; hollow points are a network's. Where
-        no error is known, a question mark stands at the height of the last ε that is known.
+        Bands are two Monte Carlo errors wide on either side; hollow points are a fitted
+        law's. Where a design is not answered, a question mark stands at the height of the last ε
+        that is known.
 
         Parameters
         ----------
