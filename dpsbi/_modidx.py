@@ -964,8 +964,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                                                                     'dpsbi/analyst/fresh_draws.py'),
                                            'dpsbi.analyst.fresh_draws.frozen': ( 'analyst/fresh_draws.html#frozen',
                                                                                  'dpsbi/analyst/fresh_draws.py')},
-            'dpsbi.analyst.frugal': { 'dpsbi.analyst.frugal._weighed': ('analyst/frugal.html#_weighed', 'dpsbi/analyst/frugal.py'),
-                                      'dpsbi.analyst.frugal.frugal': ('analyst/frugal.html#frugal', 'dpsbi/analyst/frugal.py')},
             'dpsbi.analyst.full_power': { 'dpsbi.analyst.full_power._forgetful': ( 'analyst/full_power.html#_forgetful',
                                                                                    'dpsbi/analyst/full_power.py'),
                                           'dpsbi.analyst.full_power._hopeless': ( 'analyst/full_power.html#_hopeless',
