@@ -150,7 +150,7 @@ def refine(path, rng):
 
 
 def infer(path, rng):
-    "Through every stage: weights degenerate, a neural posterior follows, and is refined."
+    "Through every stage: weights degenerate, and a neural posterior follows."
     from dpsbi import Laplace, Release, infer
     from dpsbi.analyst.training import Training
     from dpsbi.simulators import linear_regression as lr

@@ -156,7 +156,7 @@ def _about(release, model, proposal, rng, defensive, simulations, size) -> dict:
     )
 
 # %% ../../nbs/analyst/32_importance.ipynb #bfab932d
-LOOK = 10  # rounds after which a search that gets nowhere is given up, where it has no patience
+LOOK = 11  # rounds after which a search that gets nowhere is given up, where it has no patience
 
 
 def importance(
@@ -201,7 +201,7 @@ def importance(
     defensive : float
         Share of each round drawn from the prior, in [0, 1).
     patient : bool
-        False: stop after ten rounds, where the tempering power grows so slowly that it would not
+        False: stop after eleven rounds, where the tempering power grows so slowly that it would not
         soon be 1.
     **running
         See `dpsbi.running.Running`.
