@@ -18,7 +18,6 @@ import dpsbi
 from dpsbi import Laplace, Model, Posterior, Query, Release
 from dpsbi.analyst.consensus import consensus
 from dpsbi.analyst.flows import Shape
-from dpsbi.analyst.frugal import frugal
 from dpsbi.analyst.independence import simulate_apart
 from dpsbi.analyst.smc_abc import Populations
 from dpsbi.analyst.training import Training
@@ -311,7 +310,7 @@ IN_PLACES = {
     "infer": small(dpsbi.infer, max_simulations=4000, target_ess=200, neural=False),
     "consensus": small(consensus, max_simulations=4000, target_ess=200),
     "thrifty": small(consensus, max_simulations=3000, target_ess=200, thrifty=True),
-    "frugal": small(frugal, max_simulations=1000),
+    "hasty": small(dpsbi.importance, rounds=30, simulations=33, patient=False),
     "pseudo_marginal": small(dpsbi.pseudo_marginal, draws=100),
     "refine": lambda release, model, rng, **kw: dpsbi.refine(
         Posterior(model.prior.sample(200, rng), None, model.prior.names),
@@ -323,9 +322,9 @@ IN_PLACES = {
     ),
 }
 SUM = Release([1.0], Query(identity, 1.0, dim=1), Laplace(0.3))
-OFTEN = [name for name in IN_PLACES if name != "frugal"]  # which is slow
+OFTEN = [name for name in IN_PLACES if name != "hasty"]  # which is slow
 EACH = [*zip(itertools.cycle(OFTEN), [*SUPPORTS] * 3)][: 3 * len(SUPPORTS)]
-EACH.append(("frugal", "two pieces"))
+EACH.append(("hasty", "two pieces"))
 
 
 @pytest.mark.parametrize("name, support", EACH, ids=map("-".join, EACH))

@@ -614,8 +614,8 @@ ENGINES = {
         FEW_PERSONS, POLES, rng=rng, draws=100, max_simulations=8000
     ),
     "consensus": lambda rng: room.consensus(FEW_PERSONS, POLES, rng=rng, max_simulations=2000),
-    "frugal": lambda rng: importlib.import_module("dpsbi.analyst.frugal").frugal(
-        FEW_PERSONS, POLES, rng=rng, max_simulations=1500
+    "thirty rounds": lambda rng: dpsbi.importance(
+        FEW_PERSONS, POLES, rng=rng, rounds=30, simulations=50, patient=False
     ),
     "infer": lambda rng: dpsbi.infer(
         FEW_PERSONS, POLES, rng=rng, max_simulations=1000, neural=False

@@ -9,10 +9,7 @@ import pytest
 from scipy import stats
 
 import dpsbi
-from dpsbi.analyst.exploration import cheapest
-from dpsbi.analyst.guided import guided_values
-from dpsbi.analyst.guides import Guide
-from dpsbi.analyst.own_inputs import found_directions, owners
+from dpsbi.analyst.guided import _cheapest, _found_directions, _Guide, _owners, guided_values
 from dpsbi.analyst.sites import Profiles
 from dpsbi.checks.testing import agrees
 from dpsbi.inverses import poisson
@@ -67,7 +64,7 @@ def guide_at(rate, spread, rng, whole=True):
     z, u = np.log(rate) + spread * rng.standard_normal((400, 1)), rng.standard_normal((400, 6))
     s = poisson(u, np.exp(z)) if whole else np.exp(z) + np.sqrt(np.exp(z)) * u
     profiles, even = Profiles.of(released(), s, log_etas(s).sum(axis=1)), np.ones(400)
-    return Guide.fit(profiles, found_directions(z, u, s, even), z, u, s, even)
+    return _Guide.fit(profiles, _found_directions(z, u, s, even), z, u, s, even)
 
 
 @pytest.mark.parametrize("rate, spread, whole", [(9, 0.2, True), (11, 0.1, True), (9, 0.3, False)])
@@ -89,7 +86,7 @@ def test_what_is_orthogonal_to_the_directions_is_kept():
     rng = np.random.default_rng(3)
     guide = guide_at(9, 0.2, rng)
     u = rng.standard_normal((50, 6))
-    wide = Guide(
+    wide = _Guide(
         np.pad(guide.direction, ((0, 0), (0, 4))), *(vars(guide)[k] for k in list(vars(guide))[1:])
     )
     u = np.hstack([u, rng.standard_normal((50, 4))])
@@ -103,7 +100,7 @@ def test_inputs_of_no_value_have_no_owner():  # false alarms: 1e-3 for a whole s
     alarms = 0
     for _ in range(100):
         rest = rng.standard_cauchy((150, 10))
-        alarms += (owners(rest, rng.standard_normal((150, 30)), np.ones(150)) >= 0).any()
+        alarms += (_owners(rest, rng.standard_normal((150, 30)), np.ones(150)) >= 0).any()
     assert alarms <= 3  # chance of more: 4e-6
 
 
@@ -132,7 +129,7 @@ def test_thirty_counts_cost_a_few_simulations_a_draw():
 
 def test_means_of_several_are_unbiased(monkeypatch):
     "More simulations at each parameter than one, as many values would ask for."
-    monkeypatch.setattr("dpsbi.analyst.exploration.cheapest", lambda contribution: (3, 3.3))
+    monkeypatch.setattr("dpsbi.analyst.guided._cheapest", lambda contribution: (3, 3.3))
     found = run(MODEL)
     assert found.info["particles"] == 3 and not found.info["doubt"]
     mean, _, log_evidence = quadrature()
@@ -167,7 +164,7 @@ def shared(theta, rng):
 
 @pytest.mark.parametrize("particles", [1, 3])
 def test_a_false_declaration_is_harmless_or_noticed(particles, monkeypatch):
-    monkeypatch.setattr("dpsbi.analyst.exploration.cheapest", lambda contribution: (particles, 3.3))
+    monkeypatch.setattr("dpsbi.analyst.guided._cheapest", lambda contribution: (particles, 3.3))
     found = run(dpsbi.Model(PRIOR, shared, independent=True))
     if particles == 3:
         assert "leave out independent=True" in found.info["doubt"]
@@ -226,11 +223,11 @@ def test_a_killed_run_goes_on(tmp_path):
 
 def test_the_cheapest_number_of_simulations():
     even = np.ones((100, 30))
-    assert cheapest(even) == (1, 1.0)
+    assert _cheapest(even) == (1, 1.0)
     rough = np.random.default_rng(1).gamma(5.0, 0.2, (4000, 30))
-    particles, cost = cheapest(rough)  # v = 0.2 each: 6 in all
+    particles, cost = _cheapest(rough)  # v = 0.2 each: 6 in all
     assert 4 <= particles <= 8 and cost < 6 * np.e
-    assert cheapest(np.zeros((100, 3)))[1] == np.inf
+    assert _cheapest(np.zeros((100, 3)))[1] == np.inf
 
 
 def test_infer_uses_two_thousand_calls():

@@ -150,7 +150,7 @@ def refine(path, rng):
 
 
 def infer(path, rng):
-    "Through every stage: weights degenerate, a neural posterior follows, and is refined."
+    "Through every stage: weights degenerate, and a neural posterior follows."
     from dpsbi import Laplace, Release, infer
     from dpsbi.analyst.training import Training
     from dpsbi.simulators import linear_regression as lr
@@ -209,16 +209,8 @@ def rnpe(path, rng):
     )
 
 
-def frugal(path, rng):
-    from dpsbi.analyst.frugal import frugal
-
-    release, model = count()
-    return frugal(release, model, rng=rng, max_simulations=3000, checkpoint=path, **QUIET)
-
-
 METHODS = [
     exact_abc,
-    frugal,
     importance,
     smc_abc,
     da_mcmc,
@@ -327,7 +319,7 @@ def many_lives(monkeypatch, method, folder):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", [exact_abc, frugal, smc_abc, refine, rnpe])
+@pytest.mark.parametrize("method", [exact_abc, smc_abc, refine, rnpe])
 def test_short_lives_are_enough(method, tmp_path, monkeypatch):
     assert many_lives(monkeypatch, method, tmp_path) > 1
 

@@ -142,7 +142,7 @@ def _engine(release, model):
 # %% ../../nbs/analyst/49_infer.ipynb #05be0e1a
 def _simulated(task: Task, rng) -> tuple[Posterior, str]:
     "The posterior by a simulator alone, and why it is not exact."
-    weigh, fit, weigh_again, probe = rng.spawn(4)
+    weigh, fit, _, probe = rng.spawn(4)
     task, has_density = (
         replace(task, limit=task.limit - 2 * PROBED),
         hasattr(task.release.mechanism, "log_prob"),
@@ -161,7 +161,7 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         better = other is not None and other.ess >= USEFUL and not (enough and why_not)
         found, reason, enough = (other, why_not, True) if better else (found, reason, enough)
     if not enough and task.neural is not None and task.left >= 100:
-        found, reason = networked(task, has_density, look, fit, weigh_again, rng)
+        found, reason = networked(task, has_density, look, fit, rng)
     return found, probed(task, found, probe) or reason
 
 # %% ../../nbs/analyst/49_infer.ipynb #6d7067af
