@@ -23,7 +23,6 @@ HEAVY = {
         "analyst.layers",
         "analyst.additive",
         "analyst.gradients",
-        "analyst.recorded",
         "analyst.conditional_flow",
         "analyst.descent",
         "analyst.flows",
