@@ -440,7 +440,7 @@ def pseudo_marginal(seed, executor):
 
 @call
 def pseudo_marginal_by_metropolis(seed, executor):
-    named = dict(draws=160, method="metropolis", particles=10, walk=Walk(4, 60, blocks=2))
+    named = dict(draws=160, method="metropolis", particles=10, walk=Walk(4, 60))
     return dpsbi.pseudo_marginal(PAIR, PAIRS, **named, **how(seed, executor))
 
 

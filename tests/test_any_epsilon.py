@@ -14,7 +14,6 @@ from dpsbi import (
     Query,
     Release,
     amortise,
-    input_smc,
     refine,
     sple,
     sppe,
@@ -56,17 +55,6 @@ def test_refine_starts_from_the_one_fit(every, epsilon):
     plain = stats.norm.isf(0.5e-6) * truth.std / found.ess**0.5
     assert abs(found.std()[0] - truth.std) < plain
     assert found.ess > 400  # of 4000; the counts themselves scatter
-
-
-def test_input_smc_starts_from_the_one_fit(every):  # false alarms: 1e-6 each
-    release, rng = release_at(5.0), np.random.default_rng(1)
-    rough = every.posterior(release, draws=1000, rng=rng)
-    how = dict(draws=500, start=rough, max_simulations=10_000, progress=False)
-    found = input_smc(release, MODEL, rng=rng, **how)
-    truth = counts.exact_posterior(25, 1, release)
-    agrees(found.mean(), [truth.mean], found.mcse())
-    plain = stats.norm.isf(0.5e-6) * truth.std / found.ess**0.5
-    assert found.exact and abs(found.std()[0] - truth.std) < plain
 
 
 def test_refine_asks_the_network_at_the_releases_own_epsilon(every):

@@ -8,7 +8,6 @@ accelerator; anything else is
 computed by the processor's own kernels, so that results can be compared bit for bit.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,6 @@ from torch.utils._pytree import tree_flatten, tree_map
 from dpsbi.analyst.estimator import amortise
 from dpsbi.analyst.flows import Descent, Shape, fit
 from dpsbi.analyst.infer import infer
-from dpsbi.analyst.recorded import Recorded, stream_on
 from dpsbi.analyst.rnpe import rnpe
 from dpsbi.analyst.sple import sple
 from dpsbi.analyst.sppe import sppe
@@ -179,54 +177,6 @@ def test_a_flow_trains_there_as_here():
     )
 
 
-class StandIn:
-    "Records as a card would, by calling again; of each, the calls are counted."
-
-    def __init__(self, device):
-        self.replays = 0
-
-    def aside(self, function, inputs):
-        return function(*inputs)
-
-    def record(self, function, inputs):
-        value = function(*inputs)
-
-        def replay():
-            self.replays += 1
-            value.copy_(function(*inputs))
-
-        return replay, value
-
-
-class Refusing(StandIn):
-    def record(self, function, inputs):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-
-@pytest.mark.parametrize("card", [StandIn, Refusing])
-def test_training_is_the_same_whether_steps_are_recorded_or_not(card):
-    made, plain = [], trained("cpu")
-
-    def as_on_a_card(function, device):
-        made.append(card(device))
-        return Recorded(function, made[-1])
-
-    with mock.patch("dpsbi.analyst.descent.recorded", as_on_a_card):
-        found = trained("cpu")
-    assert np.array_equal(found.held_out, plain.held_out)
-    assert sorted(each.replays for each in made) == ([0, 0] if card is Refusing else [2, 37])
-
-
-def test_a_recorded_function_takes_new_values_and_other_sizes():
-    g, replayed = torch.Generator().manual_seed(1), StandIn(None)
-    square = lambda x, w: (w * x**2).sum()
-    often = Recorded(square, replayed)
-    for size in (5, 5, 5, 5, 5, 7, 5):
-        x, w = torch.randn(size, generator=g), torch.rand(size, generator=g)
-        assert often(x, w) == square(x, w)
-    assert replayed.replays == 3
-
-
 def test_a_loss_that_leaves_a_tensor_behind_is_noticed(device):
     def loss(net, y, u, w):
         return -(torch.ones(len(y)) * net.log_prob(y, u)).mean()
@@ -293,12 +243,3 @@ def test_infer_and_an_estimator_refuse_it_too():
     found = amortise(release.query, release.mechanism, model, **how)
     with pytest.raises(ValueError, match="device='cuda' cannot be used here"):
         found.on("cuda")
-
-
-def test_a_thread_keeps_one_stream_on_a_card():
-    "Libraries set memory aside for each stream that they see, and do not give it back."
-    with mock.patch.object(torch.cuda, "Stream", lambda device: object()):
-        mine = [stream_on(name) for name in ("cuda:8", "cuda:8", "cuda:9")]
-        with ThreadPoolExecutor(1) as thread:
-            theirs = thread.submit(stream_on, "cuda:8").result()
-    assert mine[0] is mine[1] and len({*map(id, mine), id(theirs)}) == 3

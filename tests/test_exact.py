@@ -482,35 +482,6 @@ def test_infer_solves_ten_counts_where_weights_cost_five_hundred_simulations_a_d
     assert abs(found.mean()[0] - mean) < 4.9 * found.mcse()[0]
 
 
-def test_a_network_is_corrected_by_moves_that_begin_at_it(monkeypatch):  # false alarm: 1e-6
-    module = sys.modules["dpsbi.analyst.by_moves"]
-    asked, real = [], module.input_smc
-    draws = np.random.default_rng(3).normal(25.0, 3.0, 4000)
-    network = Posterior(draws, None, ("theta",), dict(method="sppe", simulations=500))
-
-    def short_from_the_prior(*about, start=None, max_simulations, **how):
-        limit, spare = max_simulations if start is network else 2500, how.pop("spare", 0)
-        asked.append((start, spare))
-        found = real(*about, start=start, max_simulations=limit, **how)
-        said = dict(exact=False, reason="independent populations disagree in the mean of theta")
-        found.info.update({} if start is network else said)
-        return found
-
-    monkeypatch.setattr(module, "input_smc", short_from_the_prior)
-    monkeypatch.setattr("dpsbi.analyst.by_network.neural", lambda task, rng: network)
-    nothing = Posterior(draws, None, ("theta",), dict(fresh=False, thrifty=False))
-    infer_room = sys.modules["dpsbi.analyst.infer"]
-    monkeypatch.setattr(infer_room, "by_weight", lambda task, rng: (nothing, "no weights"))
-    release, mean = ten_counts()
-    model = Model(GAMMA, sums_of_two)
-    found, _ = heard(release, model, target_ess=200, max_simulations=80_000)
-    assert asked == [(None, 20_000), (network, 0)]
-    assert found.exact and found.info["engine"] == "moves from a neural posterior"
-    assert "left: moves of random inputs" in found.info["why"]
-    assert found.info["simulations"] <= 80_000
-    assert abs(found.mean()[0] - mean) < 4.9 * found.mcse()[0]
-
-
 def test_weights_that_are_only_too_few_are_drawn_again(monkeypatch):
     module = sys.modules["dpsbi.analyst.by_weights"]
     asked = []

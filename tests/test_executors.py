@@ -1,4 +1,4 @@
-"What an executor may not do: compute with another simulator, send it a thousand times, or hide it."
+"What an executor may not do: send the simulator a thousand times, or hide what went wrong."
 
 import importlib
 import multiprocessing
@@ -29,7 +29,7 @@ def same(one, other):
     return np.array_equal(one.log_weights, other.log_weights)
 
 
-# ---- another version
+# ---- what workers lack
 
 
 @pytest.fixture
@@ -53,49 +53,13 @@ def edited(theta, rng):
     return rng.poisson(2 * theta[:, :1])
 
 
-def test_a_worker_with_another_version_refuses(project, forked):
-    alone = run(project.simulate)
-    assert same(alone, run(project.simulate, forked))
-    project.SCALE = 2.0
-    with pytest.raises(RuntimeError, match="another version of the simulator"):
-        run(project.simulate, forked)
-    project.SCALE = 1.0
-    assert same(alone, run(project.simulate, forked))
-    edited.__module__, edited.__qualname__ = "my_project", "simulate"
-    project.simulate = edited
-    with pytest.raises(RuntimeError, match="another version of the simulator"):
-        run(project.simulate, forked)
-
-
 def test_a_worker_that_lacks_the_simulator_says_so(project, forked):
     run(project.simulate, forked)
     edited.__module__, edited.__qualname__ = "my_project", "later"
     project.later = edited
-    with pytest.raises(RuntimeError, match="another version of the simulator.*later"):
+    with pytest.raises(AttributeError, match="later"):
         run(project.later, forked)
     assert same(run(project.simulate), run(project.simulate, forked))  # the pool is whole
-
-
-class Counted:
-    "Reads a number that its module changes all the time, and says that it does not matter."
-
-    fingerprint = "poisson"
-
-    def __call__(self, theta, rng):
-        return rng.poisson(theta[:, :1])
-
-
-@pytest.mark.slow
-def test_workers_that_import_a_module_afresh(project):
-    loky = pytest.importorskip("loky")
-    for pool in (ProcessPoolExecutor(1, multiprocessing.get_context("spawn")), loky):
-        pool = pool.get_reusable_executor(1) if pool is loky else pool
-        project.SCALE = 1.0
-        assert same(run(project.simulate), run(project.simulate, pool))
-        project.SCALE = 2.0
-        with pytest.raises(RuntimeError, match="another version of the simulator"):
-            run(project.simulate, pool)
-        pool.shutdown()
 
 
 # ---- what is sent
@@ -127,7 +91,7 @@ def test_what_tasks_have_in_common_is_packed_once():
     assert same(run(simulator), run(simulator, executor))
     parcels = {id(args[0]) for args in executor.sent}
     assert len(parcels) == 2 and len(executor.sent) == 32  # of two rounds
-    assert max(len(args[2]) for args in executor.sent) < 20_000 < len(executor.sent[0][0])
+    assert max(len(args[1]) for args in executor.sent) < 20_000 < len(executor.sent[0][0])
 
 
 def test_a_single_task_is_no_less_reproducible():

@@ -21,7 +21,6 @@ HEAVY = {
     "torch": {
         "analyst.layers",
         "analyst.gradients",
-        "analyst.recorded",
         "analyst.conditional_flow",
         "analyst.descent",
         "analyst.flows",

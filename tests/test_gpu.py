@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 )
 SCRIPT = run_path(str(Path(__file__).resolve().parents[1] / "nbs/bench/gpu.py"))
 PERSONS, WEEKS = SCRIPT["PERSONS"], SCRIPT["WEEKS"]
-asking, outbreaks, pairs = (SCRIPT[name] for name in ("asking", "outbreaks", "pairs"))
+outbreaks, pairs = SCRIPT["outbreaks"], SCRIPT["pairs"]
 SMALL = Shape(layers=2, hidden=16, bins=6)
 
 
@@ -51,20 +51,6 @@ def test_training_there_is_training_here_to_rounding():
 
 def test_a_seed_gives_the_same_network_bit_for_bit():
     assert same(trained("cuda"), trained("cuda"))
-
-
-def test_a_recorded_step_is_the_step():
-    "A loss that asks for a number is not recorded, and does the same operations."
-    assert same(trained("cuda"), trained("cuda", loss=asking))
-
-
-def test_batches_of_another_size_are_not_taken_for_the_recorded_one():
-    sizes = iter([128, 128, 300, 128, 90, 128, 90] * 40)
-    draw = lambda g: pairs(next(sizes), g)
-    unseen = pairs(2000, np.random.default_rng(2))
-    how = dict(flow=SMALL, descent=Descent(60, batch=128), progress=False, device="cuda")
-    found = fit(draw, unseen, rng=np.random.default_rng(3), **how)
-    assert found.restarts == 0 and found.held_out[0] - found.best > 0.01
 
 
 def test_a_batch_that_is_not_finite_costs_a_restart_and_no_more():

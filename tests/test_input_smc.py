@@ -1,6 +1,5 @@
 """Parameters and random inputs moved together: against quadrature, and other engines."""
 
-import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
@@ -30,7 +29,6 @@ from dpsbi.analyst.normal_coordinates import NormalCoordinates
 from dpsbi.analyst.ridge_lines import ridge
 from dpsbi.analyst.sites import Profiles, Sites
 from dpsbi.analyst.sparse_lines import apart, sparse
-from dpsbi.analyst.starts import Start
 from dpsbi.chains import APIECE
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.prior import FreePrior
@@ -104,7 +102,7 @@ def test_chains_go_on_until_they_forget_where_they_began():
 
 def test_the_oracle_notices_a_move_without_its_ratio(monkeypatch):
     monkeypatch.setattr(Line, "_gain", lambda self, noise, line, there: np.zeros(len(line)))
-    assert (np.abs(off_from(None, draws=2000)) > 6).any()
+    assert (np.abs(off_from_exact(2000)) > 6).any()
 
 
 SLOPES = np.array([[1.0, 0.3], [0.5, -0.5], [-0.2, 1.0]])
@@ -125,10 +123,10 @@ def two_means():
     return Release(s_dp, query(3), noise), model, mean, cov, law.logpdf(s_dp)
 
 
-def off_from(start, draws=500):
+def off_from_exact(draws):
     "How far from the exact answer, in standard errors: means, sds, log evidence."
     release, model, mean, cov, log_evidence = two_means()
-    found = run(release, model, draws=draws, start=start)
+    found = run(release, model, draws=draws)
     sd = np.sqrt(np.diag(cov))
     by_mean = (found.mean() - mean) / found.mcse()
     by_sd = (found.std() / sd - 1) * np.sqrt(2 * found.ess)
@@ -136,52 +134,8 @@ def off_from(start, draws=500):
     return np.array([*by_mean, *by_sd, (found.log_evidence - log_evidence) / error])
 
 
-def starts():
-    "A good start, and one a fifth as wide along one direction and two sds off."
-    *_, mean, cov, _ = two_means()
-    rng = np.random.default_rng(3)
-    good = rng.multivariate_normal(mean, cov, 2000)
-    values, vectors = np.linalg.eigh(cov)
-    along = (good - mean) @ vectors[:, 1]
-    shift = 2 * values[1] ** 0.5 - 0.8 * along
-    wrong = good + shift[:, None] * vectors[:, 1]
-    return [Posterior(draws, None, ("a", "b")) for draws in (good, wrong)]
-
-
-def test_a_start_good_or_bad_leads_to_the_same_posterior():  # false alarm: 1e-6 each
-    for start in starts():
-        assert (np.abs(off_from(start)) < 6).all()
-
-
-def test_the_oracle_notices_a_start_that_stays_in_the_target(monkeypatch):
-    untempered = lambda self, v, log_eta, rho: (log_eta, self.log_over(v, rho))  # noqa: E731
-    monkeypatch.setattr(Start, "bridged", untempered)
-    assert (np.abs(off_from(starts()[0])) > 6).any()
-
-
-def two_modes(d=4):
-    "A release whose first value is a square: the posterior has a mode at -3 and one at 3."
-
-    def simulate(theta, rng):
-        s = np.column_stack([theta[:, 0] ** 2, theta[:, 1:]])
-        return s + rng.normal(0, 0.3, s.shape)
-
-    prior = Prior(**{f"t{j}": stats.norm(0, 5) for j in range(d)})
-    release = Release([9.0] + [3.0] * (d - 1), query(d), Gaussian(0.7))
-    width = np.append(0.127, np.full(d - 1, 0.76))
-    start = np.random.default_rng(100).normal(3, width, (500, d))
-    return release, Model(prior, simulate), Posterior(start, None, prior.names)
-
-
-@pytest.mark.parametrize("looks", (True, False))
-def test_a_start_that_lacks_a_mode_is_not_called_exact(looks, monkeypatch):
-    if not looks:  # as it was without: all populations agree on half of the posterior
-        monkeypatch.setattr(sys.modules["dpsbi.analyst.input_smc"], "unconfirmed", lambda *_: "")
-    release, model, start = two_modes()
-    found = run(release, model, seed=0, draws=500, start=start, limit=60_000)
-    assert (found.theta[:, 0] > 0).all()
-    assert found.exact is not looks
-    assert ("where no draw from the start is" in found.info["reason"]) is looks
+def test_two_means_have_their_exact_posterior():  # false alarm: 1e-6 each
+    assert (np.abs(off_from_exact(500)) < 6).all()
 
 
 def test_the_simulator_counts_no_more_than_was_allowed():
@@ -443,15 +397,10 @@ def test_refusals():
         run(release, Model(FreePrior(Die()), lambda theta, rng: rng.normal(theta)))
     with pytest.raises(ValueError, match="could not have been released"):
         run(Release([0.5], query(1), DiscreteLaplace(1.0)), model)
-    with pytest.raises(ValueError, match="start is a posterior"):
-        run(release, model, start=Posterior(np.ones((500, 1)), None, ("other",)))
     known = Posterior(np.full((500, 1), 1.0), None, model.prior.names)
-    with pytest.raises(ValueError, match="look confirms a start"):
-        run(release, model, look=known)
-    with pytest.raises(TypeError, match="look must be a Posterior"):
-        run(release, model, start=known, look=known.theta)
-    with pytest.raises(ValueError, match="look is a posterior of"):
-        run(release, model, start=known, look=Posterior(np.ones((500, 1)), None, ("other",)))
+    for gone in ("start", "look"):
+        with pytest.raises(TypeError, match=f"takes no {gone} any more: it begins at the prior"):
+            run(release, model, **{gone: known})
     own = np.random.default_rng(1)
     with pytest.raises(ValueError, match="generator of its own"):
         run(release, Model(model.prior, lambda theta, rng: own.normal(theta)))

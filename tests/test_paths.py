@@ -102,23 +102,9 @@ CHAINS = dict(method="metropolis")
         (Walk(), dict(particles=8, draws=800)),
         (PLAIN, dict(particles=20, draws=200)),
         (Walk(), CHAINS | dict(draws=800, walk=Steps(8, 60))),
-        (Walk(), CHAINS | dict(draws=400, particles=10, walk=Steps(4, 40, blocks=2))),
         pytest.param(Walk(), CHAINS | dict(draws=4000), marks=pytest.mark.slow),
-        pytest.param(
-            Walk(),
-            CHAINS | dict(draws=1600, particles=20, walk=Steps(4, 80, blocks=2)),
-            marks=pytest.mark.slow,
-        ),
     ],
-    ids=[
-        "importance",
-        "few particles",
-        "plain functions",
-        "metropolis",
-        "blocks",
-        "longer metropolis",
-        "longer blocks",
-    ],
+    ids=["importance", "few particles", "plain functions", "metropolis", "longer metropolis"],
 )
 def test_paths_and_forecasts_are_exact(model, how):
     "Eleven moments; false-alarm rate one in a million."

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from .normal_coordinates import NormalCoordinates
-from .starts import Start
 from ..arguments import widened
 from ..behind import all_values
 from ..checkpoint import Periodic
@@ -106,7 +105,6 @@ class Allowed:
     journal: SlowJournal
     bar: Any
     tally: dict
-    start: Start | None = None
 
     @property
     def left(self) -> int:
@@ -135,8 +133,6 @@ class Task(Allowed):
         Of the progress.
     tally : dict
         made and failed.
-    start : Start, optional
-        Where the tempering begins; None: at the prior.
     """
 
     def simulate(self, x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -221,6 +217,4 @@ def simulated_at(task: Task, x: np.ndarray, rng) -> Cloud:
     s, log_eta, whole = task.simulate(flat, rng)
     v = flat[:, : task.coordinates.dim]
     rho = task.coordinates.log_ratio(v)
-    if task.start is not None:
-        log_eta, rho = task.start.bridged(v, log_eta, rho)
     return Cloud(*(part.reshape(*shape, *part.shape[1:]) for part in (whole, s, log_eta, rho)))

@@ -11,13 +11,11 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .layers import Shape  # noqa: F401
-from .recorded import recorded
 from .scaling import Scaling
 
 # %% ../../nbs/analyst/40_descent.ipynb #1f71caba
@@ -75,7 +73,6 @@ class Best:
         self.net, self.loss = net, loss
         self.average = copy.deepcopy(net).requires_grad_(False)
         self.weights, self.mean = as_one_vector(net), as_one_vector(self.average)
-        self.held_out_loss = recorded(partial(loss, self.average), self.weights.device)
         self.keep(math.inf)
 
     def follow(self, since: int) -> None:
@@ -85,7 +82,7 @@ class Best:
     def check(self, held_out) -> float:
         "The held-out loss of the averaged weights, which are kept if it is the least."
         with torch.no_grad():
-            value = float(self.held_out_loss(*held_out))
+            value = float(self.loss(self.average, *held_out))
         if not math.isfinite(value):
             raise Diverged
         if value < self.best:
@@ -155,11 +152,7 @@ class Descending(Best):
 class Run(Descending):
     "The state of one run: the optimiser too, and how many steps are done."
 
-    def __init__(self, net: Any, loss: Callable, descent: Descent):
-        super().__init__(net, loss, descent)
-        self.gradient = recorded(self.find_gradient, self.weights.device)
-
-    def find_gradient(self, *batch: Any) -> Any:
+    def gradient(self, *batch: Any) -> Any:
         "The loss of a batch, as a tensor; its gradient, of length 5 at most, is the weights' own."
         slope = self.weights.grad
         slope.zero_()

@@ -147,7 +147,7 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         replace(task, limit=task.limit - 2 * PROBED),
         hasattr(task.release.mechanism, "log_prob"),
     )
-    found, reason, enough, look = None, "", False, None
+    found, reason, enough = None, "", False
     sought = has_density and task.release.s_dp.size > 2  # one value or two are easy as they are
     summed = summed_out(task, _aside(rng)) if sought else None
     if summed is not None:
@@ -157,11 +157,11 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
         found, reason = by_weight(task, weigh)
         enough = (found.info["fresh"] or found.info["thrifty"]) and useful(found)
     if reason and summed is None and task.left >= FEWEST_MOVED:
-        other, why_not, look = moved(task, rng.spawn(1)[0])
+        other, why_not = moved(task, rng.spawn(1)[0])
         better = other is not None and other.ess >= USEFUL and not (enough and why_not)
         found, reason, enough = (other, why_not, True) if better else (found, reason, enough)
     if not enough and task.neural is not None and task.left >= 100:
-        found, reason = networked(task, has_density, look, fit, rng)
+        found, reason = networked(task, fit)
     return found, probed(task, found, probe) or reason
 
 # %% ../../nbs/analyst/49_infer.ipynb #6d7067af

@@ -15,7 +15,6 @@ from .clouds import Cloud, Task
 from .moves import MOVES, POPULATIONS, Moved, beginning, block, calls, lines_of, local
 from .proposals import temper
 from .sites import Profiles
-from .starts import Start, begun_at
 from ..model import released_width
 from ..weights import log_sum, systematic
 
@@ -62,18 +61,16 @@ class Reached:
     plain: float = math.inf  # renewal for each simulation, by one line
     bent: float | None = None  # and by local lines, where they were tried
     seen: Cloud | None = None  # what one line's moves tried last: local lines miss too little
-    start: Start | None = None
 
     def ways(self, power: float, common: int, hoped: float = HOPED) -> list:
         "The lines that pay best; local ones that were never tried renew `hoped`."
         seen = self.moved.tried if self.seen is None else self.seen
         lines = lines_of(self.profiles, seen, power, common)
-        aware = [begun_at(line, self.start, power) for line in lines]
         own = local(lines, common)
         if own is None:
-            return aware
+            return lines
         hope = hoped / calls(own) if self.bent is None else self.bent
-        return own if hope > self.plain else aware
+        return own if hope > self.plain else lines
 
     def length(self, lines: list) -> float:
         "Of the next steps: the longest, where they are of another kind than the last."
@@ -104,7 +101,7 @@ def climb(task: Task, first: Cloud, chains: int, rng: np.random.Generator) -> St
     flat = first.s[good][:, : released_width(task.release)], first.log_eta[good]
     profiles = Profiles.of(task.release, *flat)
     moved = Moved(first, first, first, 1.0, 1.0, 1.0)
-    stage = Stage(profiles, 0.0, moved, np.zeros(POPULATIONS), [], start=task.start)
+    stage = Stage(profiles, 0.0, moved, np.zeros(POPULATIONS), [])
     while stage.power < 1:
         warmer = _warmer(task, stage, chains, rng.spawn(1)[0])
         if warmer is None:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from dpsbi.analyst.estimator import amortise
-from dpsbi.analyst.flows import PRESETS, Descent, Shape, fit, negative_log_likelihood
+from dpsbi.analyst.flows import PRESETS, Descent, Shape, fit
 from dpsbi.analyst.layers import check_device
 from dpsbi.analyst.rnpe import rnpe
 from dpsbi.analyst.sple import sple
@@ -51,31 +51,23 @@ def pairs(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return x, x @ slopes[0] + 0.3 * x**2 @ slopes[1] + 0.3 * rng.standard_normal((n, 30))
 
 
-def asking(net: Any, y: Any, u: Any, w: Any) -> Any:
-    "The usual loss, which is looked at."
-    loss = negative_log_likelihood(net, y, u, w)
-    assert loss.item() < torch.inf
-    return loss
-
-
-def trained(shape: str, batch: int, device: str, steps: int, **more: Any) -> Any:
+def trained(shape: str, batch: int, device: str, steps: int) -> Any:
     "A fit of so many steps."
     rng = np.random.default_rng(1)
     drawn, descent = pairs(10 * batch, rng), Descent(steps, batch=batch)
     how = dict(flow=SHAPES[shape], descent=descent, device=device, progress=False)
-    return fit(lambda g: drawn, pairs(4096, rng), rng=rng, **how, **more)
+    return fit(lambda g: drawn, pairs(4096, rng), rng=rng, **how)
 
 
-def training_row(shape: str, batch: int, device: str, **more: Any) -> dict[str, Any]:
+def training_row(shape: str, batch: int, device: str) -> dict[str, Any]:
     "Milliseconds of a step, and seconds before the first: the least of three tries."
-    once = partial(trained, shape, batch, device, **more)
+    once = partial(trained, shape, batch, device)
     few, many = (25, 225) if device == "cuda" else (5, 45 if batch <= 256 else 25)
     once(few)
     tries = [[seconds(partial(once, steps), device) for steps in (few, many)] for _ in range(3)]
     short, long = np.min(tries, axis=0)
     step = (long - short) / (many - few)
-    how = "loss asks" if more else "as it is"
-    about = dict(what="training", shape=shape, batch=batch, device=device, how=how)
+    about = dict(what="training", shape=shape, batch=batch, device=device, how="call by call")
     return about | dict(ms=1e3 * step, before=short - few * step)
 
 
@@ -163,7 +155,6 @@ def plan(folder: str | Path) -> dict[str, list[Callable[[], dict[str, Any]]]]:
     both, large = ("cuda", "cpu"), dict(simulations=500_000, training=LARGE)
     sizes = product(both, product(SHAPES, (256, 4096)))
     training = [partial(training_row, shape, batch, device) for device, (shape, batch) in sizes]
-    training += [partial(training_row, shape, 256, "cuda", loss=asking) for shape in PRESETS]
     draws = [partial(draws_row, shape, device) for device, shape in product(both, SHAPES)]
     forms = [*product(PRECISIONS, both), ("numpy", "cpu")]
     methods = [partial(method_row, *each, folder) for each in product(METHODS, both)]
