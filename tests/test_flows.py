@@ -313,8 +313,8 @@ def test_the_package_s_curves_are_the_compiled_ones(k, kind, most):
     x, raw = 3 * rng.normal(size=(200, 2)), 0.7 * rng.normal(size=(200, 2, 3 * k - 1))
     x, raw, by = x.astype(kind), raw.astype(kind), rng.normal(size=(2, 200, 2)).astype(kind)
     assert 0.1 < (abs(x) > bound).mean() < 0.9
-    *compiled, sizes, bins, local = curves.forth(x, raw, bound)
-    compiled += curves.back(*by, bound, sizes, bins, local)
+    *compiled, sizes, bins, local = curves.spline_forward(x, raw, bound)
+    compiled += curves.spline_backward(*by, bound, sizes, bins, local)
     layer = Spline([1, 1], lambda i, o: torch.nn.Identity(), k, "linear", bound)
     layer.transform_net.hidden_features = 1  # numbers as they are
     given = [torch.as_tensor(a).requires_grad_() for a in (x, raw)]
@@ -328,7 +328,7 @@ def test_the_package_s_curves_are_the_compiled_ones(k, kind, most):
         with torch.no_grad():
             again, back_slope = layer._piecewise_cdf(y, given[1].detach(), inverse=True)
     assert np.abs(again.numpy() - x).max() < most and (slope + back_slope).abs().max() < most
-    compiled = curves.inverse(y.numpy(), raw, bound)
+    compiled = curves.spline_inverse(y.numpy(), raw, bound)
     for ours, theirs in zip(compiled, (again, back_slope), strict=True):
         assert ours.dtype == kind and np.abs(ours - theirs.numpy()).max() < most
 

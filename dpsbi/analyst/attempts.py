@@ -20,7 +20,8 @@ from .guided import FEWEST as FEWEST_GUIDED
 from .guided import begun, guided_values
 from .paths import joined
 from .proposals import NoWeight
-from .pseudo_marginal import FEWEST, pseudo_marginal
+from .pseudo_marginal import FEWEST as FEWEST_FILTERED
+from .pseudo_marginal import pseudo_marginal
 from .refine import pool
 from .unreached import outside
 from ..datasets import where_possible
@@ -175,7 +176,7 @@ def independent(task: Task, rng) -> tuple[Posterior, str]:
     run, probe, guide = rng.spawn(3)
     task = replace(task, limit=task.limit - 2 * PROBED)
     found, reason = _guided(task, guide)
-    if reason and task.left >= FILTERS * FEWEST:
+    if reason and task.left >= FILTERS * FEWEST_FILTERED:
         found, reason = followed(task, run)
     if found is None:
         raise ValueError(reason)

@@ -10,7 +10,8 @@ import math
 
 from .attempts import Task
 from .consensus import doubts
-from .input_smc import FEWEST, MOST_BEGUN, input_smc
+from .input_smc import FEWEST as FEWEST_MOVED
+from .input_smc import MOST_BEGUN, input_smc
 from ..posterior import Posterior
 
 # %% ../../nbs/analyst/49_by_moves.ipynb #05be0e1a-p5
@@ -20,7 +21,7 @@ MOVES = "moves of random inputs"
 
 def moved(task: Task, rng) -> tuple[Posterior | None, str]:
     "Draws by moves of the random inputs, and why they are not exact; None where there are none."
-    spare = 0 if task.neural is None else min(task.left - FEWEST, task.left // 2, KEPT)
+    spare = 0 if task.neural is None else min(task.left - FEWEST_MOVED, task.left // 2, KEPT)
     options = dict(max_simulations=task.left, checkpoint=task.file("inputs"), spare=spare)
     options |= dict(draws=math.ceil(1.3 * task.target), **task.during(MOVES))
     try:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .curves import back, forth
+from .curves import spline_backward, spline_forward
 from .layers import on_processor  # first: layers say what to install
 
 # %% ../../nbs/analyst/40_gradients.ipynb #gr-torch
@@ -93,7 +93,9 @@ class Layer:
         "Outputs (n, d), and the log determinant (n,)."
         raw = self.net.forth(x[:, self.stay], u)
         raw = raw.reshape(len(x), len(self.move), -1) * self.shrink
-        y, log_slope, *self.tape = forth(np.ascontiguousarray(x[:, self.move]), raw, self.bound)
+        y, log_slope, *self.tape = spline_forward(
+            np.ascontiguousarray(x[:, self.move]), raw, self.bound
+        )
         out = x.copy()
         out[:, self.move] = y
         return out, log_slope.sum(1)
@@ -101,7 +103,7 @@ class Layer:
     def back(self, by: np.ndarray, by_log: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         "Derivatives by x (n, d) and by the arrays, of those by the outputs and the determinant."
         each = np.repeat(by_log[:, None], len(self.move), 1)
-        by_moved, by_raw = back(
+        by_moved, by_raw = spline_backward(
             np.ascontiguousarray(by[:, self.move]), each, self.bound, *self.tape
         )
         by_inputs, found = self.net.back((by_raw * self.shrink).reshape(len(by), -1))

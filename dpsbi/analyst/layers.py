@@ -23,7 +23,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 # %% ../../nbs/analyst/39_layers.ipynb #layers-curves
-from . import curves  # after torch, for the same reason
+from .curves import spline_forward, spline_inverse  # after torch, for the same reason
 
 # %% ../../nbs/analyst/39_layers.ipynb #layers-place
 def on_processor(x: torch.Tensor) -> bool:
@@ -81,7 +81,7 @@ class Spline(PiecewiseRationalQuadraticCouplingTransform):
     def _piecewise_cdf(self, inputs, transform_params, inverse=False):
         shrink = self.transform_net.hidden_features**-0.5
         if on_processor(inputs) and not torch.is_grad_enabled():
-            return _compiled(inputs, transform_params, self.tail_bound, shrink, inverse)
+            return _by_compiled_splines(inputs, transform_params, self.tail_bound, shrink, inverse)
         # nflows would stop at a wrong index instead
         if not (torch.isfinite(transform_params).all() and torch.isfinite(inputs).all()):
             lost = inputs + torch.nan * transform_params.sum(-1)  # still with a gradient
@@ -95,11 +95,11 @@ class Spline(PiecewiseRationalQuadraticCouplingTransform):
         return _with_tails(inputs, knots, self.tail_bound, inverse)
 
 # %% ../../nbs/analyst/39_layers.ipynb #24d3acea-p3
-def _compiled(inputs, raw, bound, shrink, inverse):
+def _by_compiled_splines(inputs, raw, bound, shrink, inverse):
     "The spline and the log of its slope by compiled loops, which keep nothing for a gradient."
     numbers, sizes = raw.detach().numpy().copy(), 2 * (raw.shape[-1] + 1) // 3
     numbers[..., :sizes] *= shrink
-    curve = curves.inverse if inverse else curves.forth
+    curve = spline_inverse if inverse else spline_forward
     y, log_slope, *_ = curve(np.ascontiguousarray(inputs.detach().numpy()), numbers, bound)
     return torch.from_numpy(y), torch.from_numpy(log_slope)
 

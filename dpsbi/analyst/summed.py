@@ -13,7 +13,8 @@ import numpy as np
 
 from .attempts import Task
 from .consensus import LEAST, consensus, doubts
-from .input_smc import FEWEST, input_smc
+from .input_smc import FEWEST as FEWEST_MOVED
+from .input_smc import input_smc
 from .last_draws import NotLast
 from .marginal import CHECKED, Marginal, concluded, marginal
 from .other_coordinates import PriorInNormalCoordinates
@@ -152,7 +153,7 @@ def _searched(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior |
 def _moved(task: Task, found: Marginal, limit: int, start, rng) -> tuple[Posterior | None, str]:
     "Moves of parameters and inputs, and why they are not exact."
     left = _left(task, limit)
-    if left < FEWEST or found.model.deterministic:
+    if left < FEWEST_MOVED or found.model.deterministic:
         return None, ""
     about = dict(draws=math.ceil(1.3 * task.target), max_simulations=left)
     about |= dict(rng=rng, start=start, checkpoint=task.file("moved"))
