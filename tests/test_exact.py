@@ -520,6 +520,18 @@ def test_two_thousand_calls_are_all_kept():  # false alarms: 1e-6 each
     assert np.abs(z).max() < 4.9
 
 
+def test_importance_without_patience_ends_where_it_gets_nowhere():
+    how = dict(rounds=15, simulations=50, progress=False)
+    rounds = []
+    for patient in (True, False):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rng = np.random.default_rng(1)
+            found = dpsbi.importance(SHARP, Model(GAMMA, four), rng=rng, patient=patient, **how)
+        rounds.append(found.info["rounds"])
+    assert rounds == [15, 11]
+
+
 def test_an_easy_problem_is_exact_from_two_thousand_calls():
     found, _ = heard(COUNT, counts.gamma_poisson(25, 1), target_ess=400, max_simulations=2000)
     assert found.exact and found.info["history"][0]["engine"] == "look at the prior"
