@@ -2378,6 +2378,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '.', 'git_u
                                     'dpsbi.analyst.sple._density': ('analyst/sple.html#_density', 'dpsbi/analyst/sple.py'),
                                     'dpsbi.analyst.sple._finish': ('analyst/sple.html#_finish', 'dpsbi/analyst/sple.py'),
                                     'dpsbi.analyst.sple._fit': ('analyst/sple.html#_fit', 'dpsbi/analyst/sple.py'),
+                                    'dpsbi.analyst.sple._in_space': ('analyst/sple.html#_in_space', 'dpsbi/analyst/sple.py'),
                                     'dpsbi.analyst.sple._next_proposal': ('analyst/sple.html#_next_proposal', 'dpsbi/analyst/sple.py'),
                                     'dpsbi.analyst.sple._simulate': ('analyst/sple.html#_simulate', 'dpsbi/analyst/sple.py'),
                                     'dpsbi.analyst.sple._told': ('analyst/sple.html#_told', 'dpsbi/analyst/sple.py'),

@@ -19,6 +19,7 @@ from dpsbi.analyst.likelihood import (
     polynomial,
     weighed,
 )
+from dpsbi.analyst.other_coordinates import PriorInNormalCoordinates
 from dpsbi.analyst.pairs import Simulations, temper
 from dpsbi.analyst.proposals import StudentMixture, log_prior
 from dpsbi.analyst.regions import (
@@ -454,9 +455,10 @@ def test_the_last_fit_goes_on_while_it_gains(monkeypatch, simulate, least, most)
 # ---- coordinates
 
 
-def test_rounds_are_told_on_the_line(posterior):
+def test_rounds_are_in_normal_coordinates_and_told_on_the_line(posterior):
     "Of the first 300, from the prior; Kolmogorov and Smirnov's test at one in a million."
     sims = posterior.simulations
+    assert isinstance(posterior.likelihood.prior, PriorInNormalCoordinates)
     rate = MODEL.prior.from_unconstrained(sims.z)
     assert np.allclose(sims.z, np.log(rate))
     assert stats.kstest(rate[:300, 0], stats.gamma(25).cdf).pvalue > 1e-6

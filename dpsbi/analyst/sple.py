@@ -27,8 +27,9 @@ from dpsbi.analyst.likelihood import (
     weighed,
     weighted_draws,
 )
+from .other_coordinates import PriorInNormalCoordinates
 from .pairs import Simulations
-from .proposals import no_weight
+from .proposals import log_prior, no_weight
 from .regions import LikelihoodRounds, Proposal, among, around_chains, region_of
 from .rounds import NeuralRounds
 from .training import Learning, Training, exact_weights
@@ -38,7 +39,6 @@ from ..mechanisms import Release, coded
 from ..mechanisms.cells import check_cells_told
 from ..model import Model, check_release, simulate
 from ..posterior import MIXED
-from ..prior import check_continuous
 from ..running import Call, NeuralRunning, about_run, warn
 from ..simulation import simulate_query
 from ..told_apart import about_model
@@ -93,7 +93,6 @@ def sple(
     Source: SPPE/SPLE, Algorithm 2.
     """
     call = Call.of(running, sple, training=Training)
-    check_continuous(model.prior)
     release = coded(check_release(release, model))
     check_cells_told(release)
     check_fit(simulations, noise_draws, 200, rounds=rounds, draws=draws)
@@ -103,9 +102,10 @@ def sple(
     if not form.layer and training.final_steps == 0:
         raise ValueError("without a first layer there is no fit in training.final_steps=0 steps")
     options = dict(how=form, learning=Learning(training, noise_draws, call.device))
-    run = LikelihoodRounds(model.prior, simulations, training.defensive)
+    within = replace(model, prior=PriorInNormalCoordinates(model.prior))
+    run = LikelihoodRounds(within.prior, simulations, training.defensive)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
-    settings |= dict(form=asdict(form), **about_model(model))
+    settings |= dict(form=asdict(form), coordinates="normal", **about_model(model))
     # before anything is spawned: a run may be given more rounds later
     about = about_run("sple", rng, release, **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
@@ -115,10 +115,22 @@ def sple(
         return _next_proposal(release, run, child, options)
 
     def simulated(z, child):
-        return _simulate(release, model, z, child, call)
+        return _simulate(release, within, z, child, call)
 
     run.follow(children, propose, simulated, call, saved)
-    return _finish(release, run, last, draws, options, call.progress)
+    found = _finish(release, run, last, draws, options, call.progress)
+    return replace(found, simulations=_in_space(found.simulations, within.prior, model.prior))
+
+# %% ../../nbs/analyst/46_sple.ipynb #sp-on-line
+def _in_space(sims: Simulations, of, to) -> Simulations:
+    "Simulations in the unconstrained space of one prior, told in that of another."
+    z = to.to_unconstrained(of.from_unconstrained(sims.z))
+    with np.errstate(invalid="ignore"):
+        shift = log_prior(to, z) - sims.log_prior
+    shift = np.where(np.isfinite(shift), shift, 0.0)
+    return replace(
+        sims, z=z, log_prior=sims.log_prior + shift, log_proposal=sims.log_proposal + shift
+    )
 
 # %% ../../nbs/analyst/46_sple.ipynb #d3c43aa2-0
 def _simulate(release, model, z, rng, call) -> tuple[np.ndarray, np.ndarray]:
