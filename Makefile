@@ -47,12 +47,12 @@ package: .venv/.installed  # wheel and source archive, from a clone, in fresh en
 	@$(BIN)/python tests/package.py $(PYTHON) --first "$(TORCH)" $(ARGS)
 
 # pages whose rows are kept under nbs/references: what is missing is made, and a page executed again
-STUDIES := benchmarks bench/00_tasks bench/03_every_release bench/03_side_by_side \
-	bench/04_owners_side bench/05_growth bench/06_profile bench/07_gpu cases/33_blind_tasks \
-	cases/34_forecasts cases/43_in_two_steps cases/46_stepped_epidemic \
-	cases/47_ordinary_problems simulators/14_epidemic analyst/38_input_smc analyst/47_refine \
-	cases/32_sharp_releases analyst/38_surrogate_search analyst/44_sppe cases/29_references \
-	analyst/46_sple cases/31_neural_choices frontier
+STUDIES := benchmarks bench/01_tasks bench/02_runs bench/03_side_by_side bench/04_owners_side \
+	bench/05_growth bench/06_profile bench/07_gpu cases/33_blind_tasks cases/34_forecasts \
+	cases/43_in_two_steps cases/46_stepped_epidemic cases/47_ordinary_problems \
+	simulators/04_epidemic analyst/smc/05_input_smc analyst/05_refine cases/32_sharp_releases \
+	analyst/marginal/04_surrogate analyst/neural/05_sppe cases/29_references analyst/neural/08_sple \
+	cases/31_neural_choices frontier
 
 bench: .venv/.bench  # hours at first, then only the rows that are missing; NB=nbs/frontier.ipynb for one page
 	for page in $(or $(NB),$(STUDIES:%=nbs/%.ipynb)); do \

@@ -14,59 +14,55 @@ __version__ = "0.1.0"
 # %% ../nbs/11_names.ipynb #0f77387b-b
 _HOMES = {
     "privacy": "Query",
-    "accounting": "Cost BudgetError Proof",
-    "ledger": "Ledger",
+    "accounting.costs": "Cost BudgetError Proof",
+    "accounting.ledger": "Ledger",
     "mechanisms": "Mechanism Laplace Gaussian DiscreteLaplace DiscreteGaussian BinomialResponse "
     "RandomisedResponse SmoothLaplace SmoothGaussian Published Independent Release release join "
     "Codebook",
-    "laplace_difference": "LaplaceDifference flip_probability",
-    "posterior": "Posterior",
-    "prior": "Prior",
-    "model": "Model",
+    "owner.laplace_difference": "LaplaceDifference flip_probability",
+    "posterior.posterior": "Posterior",
+    "models.prior": "Prior",
+    "models.model": "Model",
     "distances": "Distance mmd_distance clipped_mean_distance summary_distance median_heuristic",
     "owner.svt": "SparseVector",
     "owner.selection": "NoisySmallest",
     "owner.abcdp": "abcdp NothingAccepted simulate_pool synthetic",
-    "owner.plan": "replay",
+    "owner.abcdp_plan": "replay",
 }
 
 # %% ../nbs/11_names.ipynb #0f77387b-d
 _HOMES |= {
     "analyst.exact_abc": "exact_abc",
-    "analyst.importance": "importance",
-    "analyst.mcem": "mcem Fit",
-    "analyst.smc_abc": "smc_abc",
-    "analyst.da_mcmc": "da_mcmc",
-    "analyst.unknown_n": "da_unknown_n",
-    "analyst.particle_filter": "StateSpace",
-    "analyst.input_smc": "input_smc",
-    "analyst.pseudo_marginal": "pseudo_marginal",
+    "analyst.importance.amis": "importance",
+    "analyst.em.mcem": "mcem Fit",
+    "analyst.smc.smc_abc": "smc_abc",
+    "analyst.mcmc.da_mcmc": "da_mcmc",
+    "analyst.mcmc.unknown_n": "da_unknown_n",
+    "analyst.filtering.particle_filter": "StateSpace",
+    "analyst.smc.input_smc": "input_smc",
+    "analyst.filtering.pseudo_marginal": "pseudo_marginal",
     "analyst.baselines": "naive confidential gibbs_ss",
-    "analyst.budgets": "Budgets",
-    "analyst.estimator": "amortise",
-    "analyst.sppe": "sppe",
-    "analyst.sple": "sple",
-    "analyst.rnpe": "rnpe",
+    "analyst.neural.amortise": "Budgets amortise",
+    "analyst.neural.sppe": "sppe",
+    "analyst.neural.sple": "sple",
+    "analyst.neural.rnpe": "rnpe",
     "analyst.refine": "refine",
     "analyst.infer": "infer",
-    "analyst.noisy_counts": "noisy_counts Pooled",
-    "analyst.noisy_trees": "noisy_tree",
-    "analyst.noisy_tables": "noisy_table",
+    "analyst.true_counts.noisy_counts": "noisy_counts Pooled",
+    "analyst.true_counts.noisy_tree": "noisy_tree",
+    "analyst.true_counts.noisy_table": "noisy_table",
     "analyst.compare": "compare",
     "analyst.predict": "predict",
 }
 
 # %% ../nbs/11_names.ipynb #0f77387b
 _HOMES |= {
-    "planning.yields": "Questions",
+    "planning.utility": "Questions",
     "planning.table": "Plan",
     "planning.candidates": "Effort",
-    "planning.design": "plan",
-    "checks.classifier": "c2st",
-    "checks.samples": "mmd2 ks",
-    "checks.scores": "log_median_distance negative_log_density",
-    "checks.calibration": "sbc",
-    "checks.coverage": "coverage tarp",
+    "planning.plan": "plan",
+    "checks.scores": "c2st mmd2 ks log_median_distance negative_log_density",
+    "checks.calibration": "sbc coverage tarp",
     "checks.predictive": "predictive_check",
     "checks.scorecard": "score",
     "checks.audit": "audit Audit worst_pair",
@@ -76,12 +72,11 @@ _HOMES |= {
 
 # %% ../nbs/11_names.ipynb #1be05308
 _MODULES = (
-    "privacy losses composition accounting book ledger mechanisms laplace_difference weights draws "
-    "posterior pictures prior running model inverses tape replayed rqmc distances mmd simulators "
-    "owner analyst planning checks"
+    "utils privacy accounting mechanisms runs distances mmd models posterior simulators owner "
+    "analyst checks planning bench demo"
 ).split()
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_NEURAL = () if find_spec("torch") else ("amortise", "rnpe", "sple", "sppe")
+_NEURAL = () if find_spec("torch") else ("Budgets", "amortise", "rnpe", "sple", "sppe")
 __all__ = sorted(_HOME_OF.keys() - set(_NEURAL))  # `from dpsbi import *` works without torch
 
 
@@ -93,7 +88,7 @@ def _mechanisms() -> dict[str, type]:
 def __getattr__(name: str) -> object:
     "Import a public name, or a module, when it is first used."
     if name in _HOME_OF:
-        explained = import_module(f"{__name__}.running").explained
+        explained = import_module(f"{__name__}.runs.running").explained
         value = explained(getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name))
         globals()[name] = value
         return value

@@ -65,41 +65,48 @@ mathjax_path = "mathjax/tex-svg-full.js"
 mathjax3_config = {"svg": {"fontCache": "global", "scale": 0.92}, "options": {"enableMenu": False}}
 
 
-# ---- contents: every notebook once, floor by floor
-FLOORS = {
+# ---- contents: every notebook once, folder by folder, in the order in which they can be read
+ORDER = (
+    "utils privacy accounting mechanisms runs distances mmd models posterior simulators owner "
+    "analyst checks planning bench demo"
+).split()  # a module imports from what stands before it
+WITHIN_ANALYST = (
+    "rqmc prior_data_conflict true_counts importance exact_abc em mcmc smc baselines filtering "
+    "marginal guided neural refine predict compare engines infer"
+).split()
+CHAPTERS = {
     "Start here": ["tutorials/*.ipynb", "what_there_is.ipynb", "private_and_exact.ipynb"],
-    "Foundations": [  # each page rests on those before it
-        "00_privacy.ipynb",
-        "01_losses.ipynb",
-        "01_*.ipynb",
-        "02_*.ipynb",
-        "03_ledger.ipynb",
-        "04_weights.ipynb",
-        "05_posterior.ipynb",
-        "05_trust.ipynb",
-        "07_prior.ipynb",
-        "09_model.ipynb",
-        "09_functions.ipynb",
-        "09_stepped.ipynb",
-        "10_behind.ipynb",
-    ],
+    "Privacy and its cost": ["*_privacy.ipynb", "accounting/*.ipynb"],
     "Mechanisms": ["mechanisms/*.ipynb"],
-    "Distances": ["distances/*.ipynb"],
+    "Distances": ["distances/*.ipynb", "*_mmd.ipynb"],
+    "Models": ["models/*_prior.ipynb", "models/*_model.ipynb", "models/*.ipynb"],
+    "Posteriors": ["posterior/*_posterior.ipynb", "posterior/*.ipynb"],
     "Simulators": ["simulators/*.ipynb"],
     "For the data owner": ["owner/*.ipynb"],
-    "For the analyst": ["analyst/*.ipynb"],
+    "For the analyst": ["analyst/*_infer.ipynb", "analyst/*_engines.ipynb"],
+    "Weighting by the mechanism's density": [
+        "analyst/*_exact_abc.ipynb",
+        "analyst/importance/*.ipynb",
+    ],
+    "Maximum likelihood": ["analyst/em/*.ipynb"],
+    "Data augmentation": ["analyst/mcmc/*.ipynb", "analyst/*_baselines.ipynb"],
+    "Time series": ["analyst/filtering/*.ipynb"],
+    "The simulator's random numbers": ["analyst/smc/*.ipynb", "analyst/marginal/*.ipynb"],
+    "Neural posteriors and likelihoods": ["analyst/*_rqmc.ipynb", "analyst/neural/*.ipynb"],
+    "Published counts": ["analyst/true_counts/*.ipynb"],
+    "What to do with a posterior": ["analyst/**/*.ipynb"],
     "Checks": ["checks/*.ipynb"],
     "Planning": ["planning/*.ipynb"],
     "Benchmarks": ["benchmarks.ipynb", "bench/*.ipynb"],
     "Case studies": ["cases/*.ipynb"],
-    "Underneath": ["[0-9]*.ipynb"],  # what the rooms use, and a reader of the method need not
+    "How runs are carried out": ["runs/*.ipynb", "[0-9]*.ipynb"],
     "Reading": [
         "glossary.ipynb",
         "gallery.ipynb",
         "papers.ipynb",
         "errata.ipynb",
         "**/*.ipynb",
-    ],  # and whatever no floor has claimed
+    ],  # and whatever no chapter has claimed
 }
 
 
@@ -107,14 +114,14 @@ def contents(nbs: Path = NBS) -> dict[str, list[str]]:
     """Caption -> document names of its notebooks in reading order; captions without notebooks are
     left out.
     """
-    seen, floors = {root_doc}, {}
-    for caption, patterns in FLOORS.items():
+    seen, chapters = {root_doc}, {}
+    for caption, patterns in CHAPTERS.items():
         for path in (p for pattern in patterns for p in sorted(nbs.glob(pattern))):
             name = path.relative_to(nbs).with_suffix("").as_posix()
             if name not in seen and not re.search(r"(^|/)[._]", name):
                 seen.add(name)
-                floors.setdefault(caption, []).append(name)
-    return floors
+                chapters.setdefault(caption, []).append(name)
+    return chapters
 
 
 def toctree(names: list[str], caption: str = "") -> str:
@@ -216,7 +223,7 @@ def read_notebook(app, docname, text):
 # ---- reference: a page for each module that a notebook exports
 def modules(nbs: Path = NBS) -> dict[str, list[tuple[str, str, Path]]]:
     "Caption -> (module, document name of its notebook, file) for the modules that exist."
-    floors = {}
+    chapters = {}
     for caption, names in contents(nbs).items():
         for name in names:
             for cell in json.loads((nbs / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:
@@ -228,8 +235,8 @@ def modules(nbs: Path = NBS) -> dict[str, list[tuple[str, str, Path]]]:
                         file = nbs.parent / (room.replace(".", "/") + ".py")
                         module = room.removesuffix(".__init__")
                         if file.exists():
-                            floors.setdefault(caption, []).append((module, name, file))
-    return floors
+                            chapters.setdefault(caption, []).append((module, name, file))
+    return chapters
 
 
 def public_names() -> str:
@@ -246,7 +253,7 @@ def public_names() -> str:
     ]
     found = {}
     for name in sorted({*dpsbi.__all__, *kinds()}):
-        folder = getattr(dpsbi, name).__module__.removeprefix("dpsbi.").rpartition(".")[0]
+        folder = getattr(dpsbi, name).__module__.split(".")[1]
         found.setdefault(folder, []).append(name)
     for folder in [folder for folder in FOLDERS if folder in found] + sorted(
         found - FOLDERS.keys()
@@ -256,8 +263,11 @@ def public_names() -> str:
 
 
 FOLDERS = {
-    "": "Privacy, models and posteriors",
-    "mechanisms": "Mechanisms",
+    "privacy": "Queries",
+    "accounting": "Cost and ledger",
+    "mechanisms": "Mechanisms and releases",
+    "models": "Priors, models and state spaces",
+    "posterior": "Posteriors",
     "owner": "The owner's side",
     "distances": "Distances",
     "analyst": "The analyst's side",
@@ -385,7 +395,7 @@ def read_docstring(app, what, name, obj, options, lines):
     "Sphinx event autodoc-process-docstring."
     text = "\n".join(lines)
     if what == "method" and getattr(obj, "__module__", "").startswith("dpsbi.mechanisms."):
-        from dpsbi.mechanisms.mechanism import member_doc
+        from dpsbi.mechanisms.base import member_doc
 
         text = member_doc(obj)
     if "\n>>> " in text or ".. [1]" in text:  # NumPy's, taken over with its name

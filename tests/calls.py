@@ -63,18 +63,16 @@ from dpsbi import (
     mechanisms,
 )
 from dpsbi.checks.testing import agrees, follows, follows_pmf
-from dpsbi.simulators import (
-    birth_death,
-    counts,
-    cubic_curve,
-    linear_regression,
-    naive_bayes,
-    regression_population,
-    seir,
-    sir,
-    tuberculosis,
-    uniform_mixture,
-)
+from dpsbi.simulators import birth_death as birth_death
+from dpsbi.simulators import counts as counts
+from dpsbi.simulators import cubic_curve as cubic_curve
+from dpsbi.simulators import linear_regression as linear_regression
+from dpsbi.simulators import naive_bayes as naive_bayes
+from dpsbi.simulators import regression_population as regression_population
+from dpsbi.simulators import seir as seir
+from dpsbi.simulators import sir as sir
+from dpsbi.simulators import tuberculosis as tuberculosis
+from dpsbi.simulators import uniform_mixture as uniform_mixture
 
 HERE = Path(__file__).resolve()
 ROOT, VALUES = HERE.parents[1], HERE.with_name("values.json")

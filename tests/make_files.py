@@ -41,7 +41,7 @@ from dpsbi import (
     TruncatedGeometric,
     join,
 )
-from dpsbi.kept import Thinned
+from dpsbi.posterior.weights import Thinned
 from dpsbi.privacy import identity
 
 PLAIN = Query(identity, 2.0, dim=3)
@@ -192,8 +192,8 @@ def tables(path):
 
 
 def network(query=None, mechanism=None, seed=0, **more):
-    from dpsbi.analyst.layers import Shape
-    from dpsbi.analyst.training import Training
+    from dpsbi.analyst.neural.flow import Shape
+    from dpsbi.analyst.neural.training import Training
 
     training = Training(final_steps=20, members=1, flow=Shape(layers=1, hidden=4), **more)
     how = dict(simulations=300, training=training, progress=False, rng=np.random.default_rng(seed))
@@ -246,8 +246,8 @@ def ledger(*spent, settle=False, **budget):
             found.spend(cost, f"{query.dim} values", query.neighbours, query.unit)
         if settle:
             distance = dpsbi.summary_distance(Query(identity, 1.0))
-            from dpsbi.owner.noise import Seeded
-            from dpsbi.owner.trials import Trials
+            from dpsbi.owner.abcdp import Trials
+            from dpsbi.owner.svt import Seeded
 
             trials = Trials(simulations=160, source=Seeded(np.random.default_rng(0)))
             how = dict(threshold=5.0, count=5, epsilon=1.0, trials=trials, ledger=found)
@@ -271,11 +271,11 @@ def checkpoint(path):
     "Of a run that was ended after 7 of 10 calls of its simulator; that of the pool is whole."
     from mylab.simulators import Ended
 
-    import dpsbi.checkpoint
-    from dpsbi.analyst import clouds
+    import dpsbi.runs.checkpoint
+    from dpsbi.analyst.smc import tempering as clouds
 
     name = method_of(path)
-    dpsbi.checkpoint.EVERY = 0.0
+    dpsbi.runs.checkpoint.EVERY = 0.0
     clouds.SlowJournal.__init__.__defaults__ = (0.0,)
     try:
         last = None if name == "simulate_pool" else int(0.7 * calls_of(name))

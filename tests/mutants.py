@@ -33,7 +33,14 @@ def where(mutant: dict) -> Path:
 def files(mutant: dict) -> list[str]:
     "The tests that are run, or pages, as pytest names them."
     tests = mutant["tests"].split()
-    return [name if name.startswith("nbs/") else f"tests/{name}" for name in tests]
+    return [name if name.startswith("nbs/") else _found(name) for name in tests]
+
+
+def _found(name: str) -> str:
+    "A test by the name of its file, in whatever folder of tests/ that is."
+    file, mark, test = name.partition("::")
+    path = next((ROOT / "tests").rglob(file), ROOT / "tests" / file)
+    return f"{path.relative_to(ROOT)}{mark}{test}"
 
 
 def copied(mutant: dict, folder: Path) -> None:

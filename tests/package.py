@@ -27,7 +27,7 @@ import importlib, json, pkgutil, sys
 import numpy as np
 import dpsbi
 from dpsbi import *
-from dpsbi.simulators import counts
+from dpsbi.simulators import counts as counts
 
 assert sys.prefix in dpsbi.__file__, dpsbi.__file__
 core = sys.argv[1:] == ["core"]

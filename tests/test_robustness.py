@@ -33,19 +33,17 @@ from scipy import stats
 
 import dpsbi
 from dpsbi import Gaussian, Laplace, Ledger, Model, Posterior, Prior, Query, Release
-from dpsbi.analyst.estimator import Estimator
-from dpsbi.analyst.flows import ConditionalFlow, Shape
-from dpsbi.analyst.mcem import Ascent
-from dpsbi.analyst.pseudo_marginal import Walk
-from dpsbi.analyst.smc_abc import Populations
-from dpsbi.analyst.training import Training
+from dpsbi.analyst.em.mcem import Ascent
+from dpsbi.analyst.filtering.pseudo_marginal import Walk
+from dpsbi.analyst.neural.amortise import Estimator
+from dpsbi.analyst.neural.training import ConditionalFlow, Shape, Training
+from dpsbi.analyst.smc.smc_abc import Populations
 from dpsbi.distances import summary_distance
 from dpsbi.owner.abcdp import Trials
-from dpsbi.owner.noise import Seeded
 from dpsbi.owner.selection import NoisySmallest
-from dpsbi.owner.svt import SparseVector
+from dpsbi.owner.svt import Seeded, SparseVector
 from dpsbi.privacy import identity
-from dpsbi.simulators import counts
+from dpsbi.simulators import counts as counts
 from dpsbi.simulators import linear_regression as lr
 
 # ---- the methods, small
@@ -469,7 +467,7 @@ def test_a_run_that_a_simulator_ends_is_heard_and_resumes(name, end, tmp_path, c
 @cases("stage", ["importance", "neural"])
 def test_infer_swallows_no_error_of_the_simulator(stage, monkeypatch):
     monkeypatch.setattr(
-        "dpsbi.analyst.by_network.FIRST", 100
+        "dpsbi.analyst.engines.FIRST", 100
     )  # some 860 simulations by importance, 100 neural
     done, start, error = (
         [0],

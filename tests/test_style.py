@@ -74,7 +74,7 @@ COLOURED = (
 MARKED = "plot loglog semilogx semilogy errorbar step stem".split()
 BY_LETTER = re.compile(r"[bgrcmy]([-.:o^sx*+|,v]*)")
 SMALL = "fontsize labelsize titlesize".split()
-PALETTE = "nbs/06_colours.ipynb"
+PALETTE = "nbs/posterior/04_plots.ipynb"
 WORDS = "|".join([rf"\b{word}=" for word in COLOURED + SMALL] + [rf"\.{call}\(" for call in MARKED])
 DRAWN = re.compile(rf"C\d|tab:|#[0-9a-fA-F]{{3}}|f[\"']C|{WORDS}")  # all else need not be parsed
 
@@ -175,6 +175,8 @@ def test_figures_have_the_colours_and_the_letters_of_the_house():
             drawing.add(page)
         if "figure_style()" in source:
             styled.add(page)
-    assert not wrong, "colours stand in dpsbi.colours; letters have 8 points:\n" + "\n".join(wrong)
+    assert not wrong, (
+        "colours stand in dpsbi.posterior.plots; letters have 8 points:\n" + "\n".join(wrong)
+    )
     plain = drawing - styled
     assert not plain, f"no figure_style() in {', '.join(sorted(plain))}"

@@ -6,28 +6,29 @@ import numpy as np
 from scipy import stats
 
 from dpsbi.analyst.baselines import gibbs_ss, naive
-from dpsbi.analyst.da_mcmc import da_mcmc
-from dpsbi.analyst.estimator import amortise
+from dpsbi.analyst.em.mcem import Ascent, Stages, mcem
 from dpsbi.analyst.exact_abc import exact_abc
-from dpsbi.analyst.importance import importance
+from dpsbi.analyst.filtering.pseudo_marginal import Walk, pseudo_marginal
+from dpsbi.analyst.importance.amis import importance
 from dpsbi.analyst.infer import infer
-from dpsbi.analyst.mcem import Ascent, Stages, mcem
-from dpsbi.analyst.pseudo_marginal import Walk, pseudo_marginal
+from dpsbi.analyst.mcmc.da_mcmc import da_mcmc
+from dpsbi.analyst.neural.amortise import amortise
+from dpsbi.analyst.neural.rnpe import rnpe
+from dpsbi.analyst.neural.sple import sple
+from dpsbi.analyst.neural.sppe import sppe
+from dpsbi.analyst.neural.training import Training
 from dpsbi.analyst.refine import refine
-from dpsbi.analyst.rnpe import rnpe
-from dpsbi.analyst.smc_abc import Populations, smc_abc
-from dpsbi.analyst.sple import sple
-from dpsbi.analyst.sppe import sppe
-from dpsbi.analyst.training import Training
+from dpsbi.analyst.smc.smc_abc import Populations, smc_abc
 from dpsbi.checks.audit import Audit, audit
 from dpsbi.checks.calibration import sbc
 from dpsbi.checks.predictive import predictive_check
 from dpsbi.mechanisms import Laplace, Release
-from dpsbi.model import Model
-from dpsbi.posterior import Posterior
-from dpsbi.prior import Prior
+from dpsbi.models.model import Model
+from dpsbi.models.prior import Prior
+from dpsbi.posterior.posterior import Posterior
 from dpsbi.privacy import Query
-from dpsbi.simulators import counts, linear_regression
+from dpsbi.simulators import counts as counts
+from dpsbi.simulators import linear_regression as linear_regression
 
 
 def simulate(theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -7,8 +7,7 @@ __all__ = []
 
 # %% ../../nbs/distances/00_distances.ipynb #20f474f7
 from .distance import Distance
-from .features import FourierFeatures
-from .kernels import Energy, Gaussian, Kernel, Laplace, Matern
+from .kernels import Energy, FourierFeatures, Gaussian, Kernel, Laplace, Matern
 from .mmd import MMD, median_heuristic, mmd_distance, mmd_sensitivity
 from dpsbi.distances.summaries import (
     ClippedMean,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..privacy import SHOWN, as_records, ask_twice, hushed, numeric, varied
-from ..running import in_order
+from ..runs.running import in_order
 
 # %% ../../nbs/distances/02_distance.ipynb #43677ead
 def finite(values: np.ndarray, what: str) -> np.ndarray:

@@ -6,13 +6,12 @@
 __all__ = []
 
 # %% ../../nbs/mechanisms/00_mechanisms.ipynb #00b11af8-a
+from .base import Example, Mechanism, kinds
 from .codebook import Codebook
+from .composite import Independent, coded, join, observed, with_codes
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace
 from .discrete_gaussian import DiscreteGaussian
-from .independent import Independent
-from .joint import coded, join, observed, with_codes
-from .mechanism import Example, Mechanism, kinds
 from .published import Published
 from .randomised import BinomialResponse, RandomisedResponse
 from .release import Release, release

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ..accounting import Cost
-from dpsbi.losses import (
+from ..accounting.costs import Cost
+from dpsbi.accounting.losses import (
     GaussianLoss,
     LaplaceLoss,
     Loss,
@@ -25,7 +25,7 @@ from dpsbi.losses import (
     loosened,
     upwards,
 )
-from .mechanism import Example, Mechanism, sensitivity_in
+from .base import Example, Mechanism, sensitivity_in
 from .sampler import vetted_noise
 from ..privacy import Query, identity, positive
 

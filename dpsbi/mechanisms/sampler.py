@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .mechanism import ALLOWANCE
+from .base import ALLOWANCE
 from ..privacy import positive
 
 # %% ../../nbs/mechanisms/02_sampler.ipynb #6dbe7f22

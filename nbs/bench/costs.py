@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsbi.analyst.importance import importance
+from dpsbi.analyst.importance.amis import importance
 from dpsbi.bench.runs import OURS, commit
 from dpsbi.bench.tasks import tasks
 from dpsbi.checks.calibration import sbc

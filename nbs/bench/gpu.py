@@ -18,18 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpsbi.analyst.estimator import amortise
-from dpsbi.analyst.flows import PRESETS, Descent, Shape, fit
-from dpsbi.analyst.layers import check_device
-from dpsbi.analyst.rnpe import rnpe
-from dpsbi.analyst.sple import sple
-from dpsbi.analyst.sppe import sppe
-from dpsbi.analyst.training import Training
+from dpsbi.analyst.neural.amortise import amortise
+from dpsbi.analyst.neural.flow import check_device
+from dpsbi.analyst.neural.rnpe import rnpe
+from dpsbi.analyst.neural.sple import sple
+from dpsbi.analyst.neural.sppe import sppe
+from dpsbi.analyst.neural.training import PRESETS, Descent, Shape, Training, fit
 from dpsbi.bench.runs import commit, versions
 from dpsbi.bench.tasks import tasks
-from dpsbi.model import Model
+from dpsbi.models.functions import PRECISIONS
+from dpsbi.models.model import Model
 from dpsbi.simulators.seir import seir
-from dpsbi.torch_functions import PRECISIONS
 
 
 def seconds(work: Callable[[], Any], device: str) -> float:
