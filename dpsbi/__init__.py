@@ -100,5 +100,24 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    "All public names, the modules too."
-    return sorted({*globals(), *__all__, *_MODULES})
+    "All public names and the folders, and nothing else."
+    return sorted({*__all__, *_MODULES, "__doc__", "__version__"})
+
+# %% ../nbs/11_names.ipynb #names-doc
+__doc__ = (
+    (__doc__ or "")
+    + """
+
+Twelve nouns; all else is a function of these:
+
+    Query, Mechanism, Release      what is asked, the noise, what was published
+    Cost, Ledger                   what a release costs, and the budget
+    Prior, Model, StateSpace       what was known, and how the values come about
+    Posterior                      what every method returns
+    Distance, Plan                 for private draws; for choosing an ε
+    LatentRecords, Estimator       a law for each record; a network for many releases
+
+For published numbers begin with `infer(release, model, rng=...)`, for records with
+`release(records, query, mechanism, ledger)` and `abcdp`.
+"""
+)

@@ -76,6 +76,19 @@ WITHIN_ANALYST = (
 ).split()
 CHAPTERS = {
     "Start here": ["tutorials/*.ipynb", "what_there_is.ipynb", "private_and_exact.ipynb"],
+    "The method, in ten chapters": [
+        "owner/*_laplace_difference.ipynb",
+        "distances/*_mmd.ipynb",
+        "owner/*_svt.ipynb",
+        "owner/*_abcdp.ipynb",
+        "analyst/*_exact_abc.ipynb",
+        "analyst/em/*_mcem.ipynb",
+        "analyst/*_rqmc.ipynb",
+        "analyst/neural/*_sppe.ipynb",
+        "analyst/neural/*_sple.ipynb",
+        "cases/24_sir.ipynb",
+        "cases/22_covid.ipynb",
+    ],
     "Privacy and its cost": ["*_privacy.ipynb", "accounting/*.ipynb"],
     "Mechanisms": ["mechanisms/*.ipynb"],
     "Distances": ["distances/*.ipynb", "*_mmd.ipynb"],
