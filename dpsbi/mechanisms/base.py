@@ -25,25 +25,8 @@ from ..accounting.losses import Loss, root_up
 from ..privacy import Query, positive
 from ..utils import Settings
 
-# %% ../../nbs/mechanisms/01_base.ipynb #da9c8558-m
-class _Members:
-    "What a mechanism may define. Where it does not, what needs it says so."
-
-    if TYPE_CHECKING:
-        scale: float
-        step: float
-        symmetric: bool
-        log_prob: Callable[..., np.ndarray]
-        log_prob_max: Callable[..., float]
-        log_cdf: Callable[..., np.ndarray]
-        log_sf: Callable[..., np.ndarray]
-        transform: Callable[..., np.ndarray]
-        cost: Callable[..., Any]
-        calibrate: Callable[..., Any]
-        _prepare: Callable[[Query], Callable]
-
 # %% ../../nbs/mechanisms/01_base.ipynb #da9c8558
-class Mechanism(_Members, Settings):
+class Mechanism(Settings):
     """What all mechanisms share. One of your own needs `sample` and `log_prob`, of these shapes:
 
     sample(s, rng)
@@ -72,6 +55,18 @@ class Mechanism(_Members, Settings):
     (`check_members`).
     """
 
+    if TYPE_CHECKING:
+        scale: float
+        step: float
+        symmetric: bool
+        log_prob: Callable[..., np.ndarray]
+        log_prob_max: Callable[..., float]
+        log_cdf: Callable[..., np.ndarray]
+        log_sf: Callable[..., np.ndarray]
+        transform: Callable[..., np.ndarray]
+        cost: Callable[..., Any]
+        calibrate: Callable[..., Any]
+        _prepare: Callable[[Query], Callable]
     needs_delta = False  # whether a price (ε, δ) can be stated only at some δ above 0
     lean = False  # whether log_prob (C, N) of C releases given N values needs little more memory
 
