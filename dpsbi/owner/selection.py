@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike
 
 from ..accounting.costs import Cost
 from ..accounting.losses import ZCDPLoss, loosened, upwards
-from .svt import as_distances, cheaper, check_fits, noise_steps, on_grid, solve_scale
+from dpsbi.owner.svt import (
+    as_distances,
+    cheaper_cost,
+    check_fits,
+    noise_steps,
+    on_grid,
+    solve_scale,
+)
 from ..privacy import positive, whole_number
 from ..utils import Settings
 
@@ -82,7 +89,7 @@ class NoisySmallest(Settings):
         pure = price(lambda each: self.count * each)
         if self.noise != "gumbel":
             return Cost(pure)
-        return cheaper(pure, ZCDPLoss(price(lambda each: self.count * each**2 / 8)), delta)
+        return cheaper_cost(pure, ZCDPLoss(price(lambda each: self.count * each**2 / 8)), delta)
 
     def used(self, accepts: int, pending: bool = False, delta: float = 0.0) -> Cost:
         """What a choice has used: all of its cost, whatever was chosen.
