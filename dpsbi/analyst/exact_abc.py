@@ -9,6 +9,7 @@ __all__ = ['exact_abc']
 import math
 import warnings
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Unpack
 
 import numpy as np
@@ -24,94 +25,29 @@ from ..runs.checkpoint import Periodic
 from ..runs.fingerprint import about_model, about_proposal
 from ..runs.running import MAX_BATCH, Call, Running, about_run, in_flight, in_order
 
-# %% ../../nbs/analyst/03_exact_abc.ipynb #4358c225
-def _accept(log_ratio, control, rng):
-    "Which draws survive (n,), and their log weights, those of Algorithm 1 for control = 1."
-    kept = np.log(rng.random(log_ratio.shape)) < log_ratio - math.log(control)
-    return kept, np.maximum(log_ratio[kept], math.log(control))
-
-
-@dataclass(frozen=True)
-class _Target:
-    "What is drawn, and how; the bound is the log of the density's."
-
-    release: Release
-    model: Model
-    proposal: Any
-    draws: int
-    control: float
-    log_bound: float
-    limit: int | None
-
-    @property
-    def weighted(self) -> bool:
-        "Whether the draws carry weights."
-        return self.control < 1 or self.proposal is not self.model.prior
-
 # %% ../../nbs/analyst/03_exact_abc.ipynb #4358c225-p2
-def _batch(target, size, rng):
-    "One batch: accepted theta, log weights less the bound, values, and how many failed."
+def _algorithm_1(target, size, rng):
+    "`size` proposals: accepted theta, log weights less the bound, values, and how many failed."
     release, model, proposal = target.release, target.model, target.proposal
+    # 1. theta ~ pi, or ~ g
     theta = np.asarray(proposal.sample(size, rng), float)
+    # 2. s ~ pi(s | theta)
     values = all_values(model, release, theta, rng)
     s = values[:, : released_width(release)]
+    # 3. accept with probability min(1, rho / c), rho = eta(s_dp | s) / sup eta
     log_ratio = mechanism_log_prob(release, s) - target.log_bound
     if log_ratio.max(initial=-np.inf) > 1e-9:
         raise ValueError(
             f"the mechanism's density exceeds its own log_prob_max by {log_ratio.max():.3g}; "
             "rejection would be wrong"
         )
-    kept, log_weights = _accept(log_ratio, target.control, rng)
+    kept = np.log(rng.random(log_ratio.shape)) < log_ratio - math.log(target.control)
     theta = theta[kept]
+    # the weight max(rho, c), times pi / g; both are 1 in Algorithm 1
+    log_weights = np.maximum(log_ratio[kept], math.log(target.control))
     if proposal is not model.prior:
         log_weights = log_weights + model.prior.log_prob(theta) - proposal.log_prob(theta)
     return theta, log_weights, values[kept], int(np.isnan(s).any(axis=1).sum())
-
-# %% ../../nbs/analyst/03_exact_abc.ipynb #385bdfb9
-def _sizes(target):
-    "Sizes of the batches: up to the limit, without one without end."
-    most = target.model.batch or MAX_BATCH
-    size, made = min(most, max(64, target.draws)), 0
-    while target.limit is None or made < target.limit:
-        size = size if target.limit is None else min(size, target.limit - made)
-        yield size
-        made += size
-        size = min(2 * size, most)
-
-
-def _tasks(target, rng, first):
-    "A stream of batches; the first ones are skipped when a run is resumed."
-    for index, size in enumerate(_sizes(target)):
-        child = rng.spawn(1)[0]
-        if index >= first:
-            yield target, size, child
-
-# %% ../../nbs/analyst/03_exact_abc.ipynb #385bdfb9-p2
-def _log_bound(release):
-    "The log of the density's bound; ValueError where nothing can be rejected by it."
-    if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(
-            f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs"
-        )
-    unsaid = lacking(release.mechanism, "log_prob_max")
-    if unsaid:
-        raise TypeError(
-            f"{unsaid[0].split(':')[0]} does not say how large its density gets "
-            "(log_prob_max), which exact ABC needs; importance() does without"
-        )
-    bound = log_bound(release.mechanism, release.s_dp)
-    if bound == math.inf:
-        raise ValueError(
-            "the mechanism's density has no bound, so nothing can be rejected exactly: "
-            "use importance(), or give the smooth mechanism the smallest sensitivity "
-            "that a data set can have, floor=…"
-        )
-    if bound == -math.inf:
-        raise ValueError(
-            "the mechanism could not have released this s_dp from any data (is it off the "
-            "mechanism's grid or range?)"
-        )
-    return bound
 
 # %% ../../nbs/analyst/03_exact_abc.ipynb #bc10bf6e
 def exact_abc(
@@ -163,60 +99,102 @@ def exact_abc(
     Gong (2019), Algorithm 1.
     """
     call = Call.of(running, exact_abc)
+    target = _target(release, model, draws, proposal, control, max_simulations)
+    settings = dict(draws=target.draws, control=control, version=3)
+    settings["proposal"] = about_proposal(target.proposal)
+    about = about_run("exact_abc", rng, target.release, **about_model(model), **settings)
+    saved = call.saved(about)
+    accepted = _Accepted(target, rng.spawn(1)[0], saved.load())
+    often = Periodic(saved)
+    batches = accepted.batches_to_come(call.executor)
+    with call.bar(target.draws, "exact ABC", "draws", accepted.number) as bar:
+        for size, batch in batches:  # Algorithm 1, `size` times over
+            accepted.add(size, *batch)
+            bar.set_postfix_str(f"{accepted.simulations:,} simulations", refresh=False)
+            bar.update(len(batch[0]))
+            if accepted.enough():
+                break
+            often(accepted.arrays)
+    batches.close()
+    return accepted.posterior()
+
+# %% ../../nbs/analyst/03_exact_abc.ipynb #385bdfb9-p2
+def _log_bound(release):
+    "The log of the density's bound; ValueError where nothing can be rejected by it."
+    if not hasattr(release.mechanism, "log_prob"):
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), which exact ABC needs"
+        )
+    unsaid = lacking(release.mechanism, "log_prob_max")
+    if unsaid:
+        raise TypeError(
+            f"{unsaid[0].split(':')[0]} does not say how large its density gets "
+            "(log_prob_max), which exact ABC needs; importance() does without"
+        )
+    bound = log_bound(release.mechanism, release.s_dp)
+    if bound == math.inf:
+        raise ValueError(
+            "the mechanism's density has no bound, so nothing can be rejected exactly: "
+            "use importance(), or give the smooth mechanism the smallest sensitivity "
+            "that a data set can have, floor=…"
+        )
+    if bound == -math.inf:
+        raise ValueError(
+            "the mechanism could not have released this s_dp from any data (is it off the "
+            "mechanism's grid or range?)"
+        )
+    return bound
+
+# %% ../../nbs/analyst/03_exact_abc.ipynb #4358c225
+@dataclass(frozen=True)
+class _Target:
+    "What is drawn, and how; log_bound is that of the density."
+
+    release: Release
+    model: Model
+    proposal: Any
+    draws: int
+    control: float
+    log_bound: float
+    limit: int | None
+
+    @property
+    def weighted(self) -> bool:
+        "Whether the draws carry weights."
+        return self.control < 1 or self.proposal is not self.model.prior
+
+
+def _target(release, model, draws, proposal, control, limit):
+    "The arguments of `exact_abc`, checked."
     release = check_release(release, model)
     draws = whole_number("draws", draws)
-    if max_simulations is not None:
-        max_simulations = whole_number("max_simulations", max_simulations, most=None)
+    if limit is not None:
+        limit = whole_number("max_simulations", limit, most=None)
     if not 0 < control <= 1:
         raise ValueError(f"control must lie in (0, 1], not {control}")
-    log_bound, proposal = _log_bound(release), proposal or model.prior
-    settings = dict(draws=draws, control=control, version=3, proposal=about_proposal(proposal))
-    about = about_run("exact_abc", rng, release, **about_model(model), **settings)
-    target = _Target(release, model, proposal, draws, control, log_bound, max_simulations)
-    found = _run(target, call, call.saved(about), rng.spawn(1)[0])
-    return _posterior(target, *found)
+    bound, proposal = _log_bound(release), proposal or model.prior
+    return _Target(release, model, proposal, draws, control, bound, limit)
 
-# %% ../../nbs/analyst/03_exact_abc.ipynb #4b941d36-a
-def _nothing(target) -> dict:
-    "What a run has at its start."
-    theta = np.empty((0, target.model.prior.dim))
-    return dict(theta=theta, log_weights=np.empty(0), counts=np.zeros(3, int))
+# %% ../../nbs/analyst/03_exact_abc.ipynb #385bdfb9
+def _sizes(target):
+    "Sizes of the batches: up to the limit, without one without end."
+    most = target.model.batch or MAX_BATCH
+    size, made = min(most, max(64, target.draws)), 0
+    while target.limit is None or made < target.limit:
+        size = size if target.limit is None else min(size, target.limit - made)
+        yield size
+        made += size
+        size = min(2 * size, most)
 
-# %% ../../nbs/analyst/03_exact_abc.ipynb #4b941d36
-def _run(target, call, saved, rng):
-    "Batches until enough draws are accepted; saves what it has about every ten seconds."
-    done = saved.load() or _nothing(target)
-    theta, log_weights = [done["theta"]], [done["log_weights"]]
-    batches, simulations, failed = map(int, done["counts"])
-    keeper, often = Keeper(rng), Periodic(saved)
-    keeper.restore(done)
-    accepted = len(done["theta"])
 
-    def made():
-        found = dict(theta=np.concatenate(theta), log_weights=np.concatenate(log_weights))
-        return found | dict(counts=np.array([batches, simulations, failed])) | keeper.arrays()
+def _tasks(target, rng, first):
+    "A stream of batches; the first ones are skipped when a run is resumed."
+    for index, size in enumerate(_sizes(target)):
+        child = rng.spawn(1)[0]
+        if index >= first:
+            yield target, size, child
 
-    ahead = lambda: _ahead(call.executor, target.draws - accepted, accepted / max(batches, 1))
-    stream = in_order(call.executor, _batch, _tasks(target, rng, batches), ahead)
-    sizes = _skip(_sizes(target), batches)
-    with call.bar(target.draws, "exact ABC", "draws", accepted) as bar:
-        for size, (new_theta, new_weights, values, bad) in zip(sizes, stream):
-            theta.append(new_theta)
-            log_weights.append(new_weights)
-            keeper.add(values, new_weights if target.weighted else 0.0)
-            batches += 1
-            simulations += size
-            failed += bad
-            accepted += len(new_theta)
-            bar.set_postfix_str(f"{simulations:,} simulations", refresh=False)
-            bar.update(len(new_theta))
-            if accepted >= target.draws or _hopeless(simulations, accepted, target.limit):
-                break
-            often(made)
-    stream.close()
-    return np.concatenate(theta), np.concatenate(log_weights), keeper, simulations, failed
 
-# %% ../../nbs/analyst/03_exact_abc.ipynb #4b941d36-p2
 def _hopeless(simulations, accepted, limit):
     "Whether to stop short: at the limit, by default where fewer than one in 10,000 was accepted."
     if limit is not None:
@@ -229,12 +207,70 @@ def _ahead(executor, wanted, each_batch) -> int:
     few = in_flight(executor, 8, 2)
     return few if each_batch == 0 else max(few, min(in_flight(executor), int(wanted / each_batch)))
 
+# %% ../../nbs/analyst/03_exact_abc.ipynb #4b941d36
+class _Accepted:
+    "The accepted draws of the batches so far; `done` holds those of an earlier, unfinished run."
 
-def _skip(iterator, count):
-    "The iterator without its first `count` items."
-    for _ in range(count):
-        next(iterator)
-    return iterator
+    def __init__(self, target, rng, done):
+        self.target, self.rng, self.keeper = target, rng, Keeper(rng)
+        nothing = np.empty((0, target.model.prior.dim))
+        done = done or dict(theta=nothing, log_weights=np.empty(0), counts=np.zeros(3, int))
+        self.theta, self.log_weights = [done["theta"]], [done["log_weights"]]
+        self.batches, self.simulations, self.failed = map(int, done["counts"])
+        self.number = len(done["theta"])
+        self.keeper.restore(done)
+
+    def batches_to_come(self, executor):
+        "Pairs of a size and what `_algorithm_1` found."
+        target, first = self.target, self.batches
+        ahead = lambda: _ahead(
+            executor, target.draws - self.number, self.number / max(self.batches, 1)
+        )
+        found = in_order(executor, _algorithm_1, _tasks(target, self.rng, first), ahead)
+        yield from zip(islice(_sizes(target), first, None), found)
+        found.close()
+
+    def add(self, size, theta, log_weights, values, failed):
+        "One batch of so many simulations."
+        self.theta.append(theta)
+        self.log_weights.append(log_weights)
+        self.keeper.add(values, log_weights if self.target.weighted else 0.0)
+        self.batches += 1
+        self.simulations += size
+        self.failed += failed
+        self.number += len(theta)
+
+    def enough(self) -> bool:
+        "Whether the run is to end."
+        target = self.target
+        return self.number >= target.draws or _hopeless(self.simulations, self.number, target.limit)
+
+    def arrays(self) -> dict:
+        "For a checkpoint."
+        found = dict(theta=np.concatenate(self.theta), log_weights=np.concatenate(self.log_weights))
+        counts = np.array([self.batches, self.simulations, self.failed])
+        return found | dict(counts=counts) | self.keeper.arrays()
+
+    def posterior(self) -> Posterior:
+        "The draws wanted, with what is to be said of the run."
+        target, draws, simulations = self.target, self.target.draws, self.simulations
+        theta, log_weights = np.concatenate(self.theta), np.concatenate(self.log_weights)
+        _say_of(len(theta), draws, simulations, self.failed)
+        mean_weight = np.exp(log_weights).sum() / simulations
+        info = dict(
+            method="exact ABC",
+            simulations=simulations,
+            failed=self.failed,
+            acceptance=len(theta) / simulations,
+            control=target.control,
+            log_evidence=target.log_bound + math.log(mean_weight) if mean_weight > 0 else -math.inf,
+            complete=len(theta) >= draws,
+        )
+        theta, log_weights = theta[:draws], log_weights[:draws] if target.weighted else None
+        kept = self.keeper.result(len(theta))
+        values = handed_over(target.release, target.model, kept, log_weights)
+        about = target.model.prior.names, info | values["info"]
+        return Posterior(theta, log_weights, *about, values=values["values"])
 
 # %% ../../nbs/analyst/03_exact_abc.ipynb #1f7b1e6e-s
 def _say_of(accepted, draws, simulations, failed) -> None:
@@ -258,24 +294,3 @@ def _say_of(accepted, draws, simulations, failed) -> None:
             "cannot have been released",
             stacklevel=4,
         )
-
-# %% ../../nbs/analyst/03_exact_abc.ipynb #1f7b1e6e
-def _posterior(target, theta, log_weights, keeper, simulations, failed):
-    "The accepted draws as a Posterior, with what is to be said of the run."
-    draws, prior = target.draws, target.model.prior
-    _say_of(len(theta), draws, simulations, failed)
-    mean_weight = np.exp(log_weights).sum() / simulations
-    info = dict(
-        method="exact ABC",
-        simulations=simulations,
-        failed=failed,
-        acceptance=len(theta) / simulations,
-        control=target.control,
-        log_evidence=target.log_bound + math.log(mean_weight) if mean_weight > 0 else -math.inf,
-        complete=len(theta) >= draws,
-    )
-    theta, log_weights = theta[:draws], log_weights[:draws] if target.weighted else None
-    kept = keeper.result(len(theta))
-    values = handed_over(target.release, target.model, kept, log_weights)
-    about = prior.names, info | values["info"]
-    return Posterior(theta, log_weights, *about, values=values["values"])

@@ -135,6 +135,94 @@ _clusters = [1, 1, 1, 1, 1, 2, 4, 13, 20, 282]  # of each size
 _months = "0 0 1 2 3 3 4 4 4 4 4 4 5 5 5 5 5 7 8 8 10 11 12 14 16 16 18 20 21 23"
 san_francisco = Outbreak(np.repeat(_sizes, _clusters), np.array(_months.split(), int))
 
+# %% ../../nbs/simulators/11_tuberculosis.ipynb #cf7435c7
+@dataclass(frozen=True)
+class OutbreakPrior:
+    """The prior of Lintusaari et al. (2019) on (R1, t1, R2, burden).
+
+    As their code draws it: by rejection within each burden.
+
+    The unconstrained z has shape (n, 4), like theta.
+
+    Parameters
+    ----------
+    burden_mean, burden_sd : float
+        Of the normal burden, new strains per year.
+
+    Raises
+    ------
+    ValueError
+        Unless both are finite numbers above 0.
+    """
+
+    burden_mean: float = 200.0
+    burden_sd: float = 30.0
+    names, dim, free = NAMES, 4, 4
+
+    def __post_init__(self):
+        for name in ("burden_mean", "burden_sd"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"{name} must be a finite number above 0, not {getattr(self, name)}"
+                )
+
+    @property
+    def burden(self) -> Any:
+        "The law of the burden: normal, between 1 and what leaves room for R1 > 1.01."
+        ends = np.array([LOWEST[3], _ends(np.ones(4))[3]])
+        low, high = (ends - self.burden_mean) / self.burden_sd
+        return stats.truncnorm(low, high, self.burden_mean, self.burden_sd)
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        "n draws (n, 4)."
+        theta, waiting = np.empty((n, 4)), np.arange(n)
+        theta[:, 3] = self.burden.rvs(size=n, random_state=rng)
+        while waiting.size:
+            R1, t1 = rng.uniform(1.01, 20, waiting.size), rng.uniform(0.01, 30, waiting.size)
+            # where there is no room for R2, R1 is rejected below
+            R2 = rng.uniform(0.01, np.maximum(_widest_R2(R1), 0.01))
+            theta[waiting, :3] = np.stack([R1, t1, R2], axis=1)
+            waiting = waiting[(theta[waiting] >= _ends(theta[waiting])).any(1)]
+        return theta
+
+    def log_prob(self, theta: ArrayLike) -> np.ndarray:
+        "Log density of theta (n, 4), -inf outside the support."
+        theta = _four(theta)
+        inside = ((LOWEST < theta) & (theta < _ends(theta))).all(1)
+        R1, burden, log_p = theta[inside, 0], theta[inside, 3], np.full(len(theta), -np.inf)
+        log_box = np.log(18.99 * 29.99 * (_widest_R2(R1) - LOWEST[2]))
+        log_p[inside] = self.burden.logpdf(burden) - _log_kept(burden) - log_box
+        return log_p
+
+    def to_unconstrained(self, theta: ArrayLike) -> np.ndarray:
+        "theta (n, 4) to z (n, 4): the logit of each parameter in its interval."
+        theta = _four(theta)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(theta - LOWEST) - np.log(_ends(theta) - theta)
+
+    def from_unconstrained(self, z: ArrayLike) -> np.ndarray:
+        """z (n, 4) to theta (n, 4), inside the support.
+
+        On its border where, far out, floating point leaves no room.
+        """
+        z = _four(z)
+        theta = np.ones_like(z)
+        for j in (3, 0, 1, 2):  # each interval needs the parameters before it
+            low, high = LOWEST[j], _ends(theta)[:, j]
+            inside = low + (high - low) * special.expit(z[:, j])
+            theta[:, j] = np.clip(inside, np.nextafter(low, np.inf), np.nextafter(high, -np.inf))
+        return theta
+
+    def log_abs_det(self, z: ArrayLike) -> np.ndarray:
+        """log |d theta / d z| at z (n, 4).
+
+        The matrix is triangular in the order burden, R1, t1, R2.
+        """
+        z = _four(z)
+        # far out, floating point leaves no room between the ends
+        width = np.maximum(_ends(self.from_unconstrained(z)) - LOWEST, 1e-300)
+        return (np.log(width) - np.logaddexp(0, z) - np.logaddexp(0, -z)).sum(1)
+
 # %% ../../nbs/simulators/11_tuberculosis.ipynb #8d6033bc
 MOST_OBSERVED, MOST_TRANSMISSION = 350.0, 40.0  # cases per year at balance; a1 per year
 LOWEST = np.array([1.01, 0.01, 0.01, 1.0])  # lower ends of R1, t1, R2, burden
@@ -183,100 +271,3 @@ def _four(values) -> np.ndarray:
     if values.ndim != 2 or values.shape[1] != 4:
         raise ValueError(f"expected shape (n, 4), columns {NAMES}, not {values.shape}")
     return values
-
-# %% ../../nbs/simulators/11_tuberculosis.ipynb #ddcb2f51-b1
-@dataclass(frozen=True)
-class _Burden:
-    "The prior of the burden, cut to what is possible."
-
-    burden_mean: float = 200.0
-    burden_sd: float = 30.0
-    names, dim, free = NAMES, 4, 4
-
-    def __post_init__(self):
-        for name in ("burden_mean", "burden_sd"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"{name} must be a finite number above 0, not {getattr(self, name)}"
-                )
-
-    @property
-    def burden(self) -> Any:
-        "The law of the burden: normal, between 1 and what leaves room for R1 > 1.01."
-        ends = np.array([LOWEST[3], _ends(np.ones(4))[3]])
-        low, high = (ends - self.burden_mean) / self.burden_sd
-        return stats.truncnorm(low, high, self.burden_mean, self.burden_sd)
-
-# %% ../../nbs/simulators/11_tuberculosis.ipynb #ddcb2f51
-@dataclass(frozen=True)
-class _Bounded(_Burden):
-    "Draws and density of the prior; fields as `OutbreakPrior` has them."
-
-    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        "n draws (n, 4)."
-        theta, waiting = np.empty((n, 4)), np.arange(n)
-        theta[:, 3] = self.burden.rvs(size=n, random_state=rng)
-        while waiting.size:
-            R1, t1 = rng.uniform(1.01, 20, waiting.size), rng.uniform(0.01, 30, waiting.size)
-            # where there is no room for R2, R1 is rejected below
-            R2 = rng.uniform(0.01, np.maximum(_widest_R2(R1), 0.01))
-            theta[waiting, :3] = np.stack([R1, t1, R2], axis=1)
-            waiting = waiting[(theta[waiting] >= _ends(theta[waiting])).any(1)]
-        return theta
-
-    def log_prob(self, theta: ArrayLike) -> np.ndarray:
-        "Log density of theta (n, 4), -inf outside the support."
-        theta = _four(theta)
-        inside = ((LOWEST < theta) & (theta < _ends(theta))).all(1)
-        R1, burden, log_p = theta[inside, 0], theta[inside, 3], np.full(len(theta), -np.inf)
-        log_box = np.log(18.99 * 29.99 * (_widest_R2(R1) - LOWEST[2]))
-        log_p[inside] = self.burden.logpdf(burden) - _log_kept(burden) - log_box
-        return log_p
-
-# %% ../../nbs/simulators/11_tuberculosis.ipynb #cf7435c7
-class OutbreakPrior(_Bounded):
-    """The prior of Lintusaari et al. (2019) on (R1, t1, R2, burden).
-
-    As their code draws it: by rejection within each burden.
-
-    The unconstrained z has shape (n, 4), like theta.
-
-    Parameters
-    ----------
-    burden_mean, burden_sd : float
-        Of the normal burden, new strains per year.
-
-    Raises
-    ------
-    ValueError
-        Unless both are finite numbers above 0.
-    """
-
-    def to_unconstrained(self, theta: ArrayLike) -> np.ndarray:
-        "theta (n, 4) to z (n, 4): the logit of each parameter in its interval."
-        theta = _four(theta)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(theta - LOWEST) - np.log(_ends(theta) - theta)
-
-    def from_unconstrained(self, z: ArrayLike) -> np.ndarray:
-        """z (n, 4) to theta (n, 4), inside the support.
-
-        On its border where, far out, floating point leaves no room.
-        """
-        z = _four(z)
-        theta = np.ones_like(z)
-        for j in (3, 0, 1, 2):  # each interval needs the parameters before it
-            low, high = LOWEST[j], _ends(theta)[:, j]
-            inside = low + (high - low) * special.expit(z[:, j])
-            theta[:, j] = np.clip(inside, np.nextafter(low, np.inf), np.nextafter(high, -np.inf))
-        return theta
-
-    def log_abs_det(self, z: ArrayLike) -> np.ndarray:
-        """log |d theta / d z| at z (n, 4).
-
-        The matrix is triangular in the order burden, R1, t1, R2.
-        """
-        z = _four(z)
-        # far out, floating point leaves no room between the ends
-        width = np.maximum(_ends(self.from_unconstrained(z)) - LOWEST, 1e-300)
-        return (np.log(width) - np.logaddexp(0, z) - np.logaddexp(0, -z)).sum(1)

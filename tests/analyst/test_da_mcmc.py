@@ -20,7 +20,7 @@ from dpsbi.models.prior import Prior
 from dpsbi.posterior.posterior import Posterior
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators import linear_regression as lr
-from dpsbi.simulators.linear_regression import pairs as entries
+from dpsbi.simulators.linear_regression import _pairs as entries
 
 COUNT = Query(identity, sensitivity=1, step=1, dim=1)
 
