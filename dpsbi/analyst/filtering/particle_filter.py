@@ -283,10 +283,29 @@ def _last_states(model, state, which):
         return np.zeros((len(which), 0))
     return found.reshape(len(which), -1)
 
-# %% ../../../nbs/analyst/filtering/01_particle_filter.ipynb #pf-settings
+# %% ../../../nbs/analyst/filtering/01_particle_filter.ipynb #5d7aa5c9
 @dataclass(frozen=True)
-class _Settings:
-    "What an estimate is made of."
+class FilteredLikelihood:
+    """Estimates (B,) of log f(s_dp | theta), by simulations or by a particle filter.
+
+    Call with theta (B, d) and a generator.
+
+    Parameters
+    ----------
+    release : Release
+        What was published.
+    model : Model or StateSpace
+        A Model is simulated; a StateSpace is filtered.
+    particles : int
+        Simulations or particles for each theta.
+    halvings : tuple of int (L,), optional
+        How often to halve the way to each observation. Default: as the particles themselves say.
+    paths : bool
+        Whether to draw the true values that go with each estimate, and the hidden state behind
+        the last of them. It changes no estimate.
+    aim : Aim, optional
+        Where a step draws the value; see `aimed_likelihood`.
+    """
 
     release: Release
     model: Model | StateSpace
@@ -306,10 +325,6 @@ class _Settings:
         y = self.release.s_dp
         size = y.size // len(self.model.times) if self.filtered else 1
         return parts_of(self.release.mechanism, y, size)
-
-# %% ../../../nbs/analyst/filtering/01_particle_filter.ipynb #pf-simulated
-class _Simulated(_Settings):
-    "Estimates by simulating a Model."
 
     def simulations(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "(B, 2 + …): the estimates, how many simulations failed, and the values (B, R) with paths."
@@ -333,10 +348,6 @@ class _Simulated(_Settings):
             return clouds[np.arange(len(clouds)), one_of_each(log_eta, rng)]
         return values_apart(self.parts, clouds, rng)
 
-# %% ../../../nbs/analyst/filtering/01_particle_filter.ipynb #pf-filtered
-class _Filtered(_Simulated):
-    "Estimates by a particle filter through a StateSpace."
-
     def filter(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "(B, 2 + …): the estimates, no failures, and with paths values (B, r) and states (B, m)."
         genealogy = Genealogy() if self.paths else None
@@ -358,30 +369,6 @@ class _Filtered(_Simulated):
         readings = readings_of(parts) if looks else [None] * parts.count
         how = self.halvings, theta, self.particles, rng
         return follow(self.model, parts, readings, *how, genealogy, self.aim)
-
-# %% ../../../nbs/analyst/filtering/01_particle_filter.ipynb #5d7aa5c9
-@dataclass(frozen=True)
-class FilteredLikelihood(_Filtered):
-    """Estimates (B,) of log f(s_dp | theta), by simulations or by a particle filter.
-
-    Call with theta (B, d) and a generator.
-
-    Parameters
-    ----------
-    release : Release
-        What was published.
-    model : Model or StateSpace
-        A Model is simulated; a StateSpace is filtered.
-    particles : int
-        Simulations or particles for each theta.
-    halvings : tuple of int (L,), optional
-        How often to halve the way to each observation. Default: as the particles themselves say.
-    paths : bool
-        Whether to draw the true values that go with each estimate, and the hidden state behind
-        the last of them. It changes no estimate.
-    aim : Aim, optional
-        Where a step draws the value; see `aimed_likelihood`.
-    """
 
     def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         "(B, 2 + …): estimates, failed simulations, and paths, in blocks of limited size."

@@ -44,10 +44,13 @@ from ...privacy import whole_number
 from ...runs.fingerprint import about_model, about_proposal
 from ...runs.running import Call, Journal, Running, about_run, in_order, warn
 
-# %% ../../../nbs/analyst/filtering/03_pseudo_marginal.ipynb #506a946f
+# %% ../../../nbs/analyst/filtering/03_pseudo_marginal.ipynb #es-run
 @dataclass(frozen=True)
-class _Costs:
-    "What a run may spend, and has spent."
+class Run:
+    """What all stages of a run share.
+
+    The tally counts the estimates and simulations made; limit is the most of the latter.
+    """
 
     likelihood: FilteredLikelihood
     journal: Journal
@@ -65,13 +68,6 @@ class _Costs:
     def prior(self) -> object:
         "The model's prior."
         return self.likelihood.model.prior
-
-# %% ../../../nbs/analyst/filtering/03_pseudo_marginal.ipynb #es-run
-class Run(_Costs):
-    """What all stages of a run share.
-
-    The tally counts the estimates and simulations made; limit is the most of the latter.
-    """
 
     def guided(self, z: np.ndarray, rng: np.random.Generator) -> FilteredLikelihood:
         "The likelihood with its halvings, by a pilot at some of z (n, free)."

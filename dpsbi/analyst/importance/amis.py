@@ -224,10 +224,10 @@ def _values_apart(release, model) -> int:
     except ValueError:
         return 0
 
-# %% ../../../nbs/analyst/importance/03_amis.ipynb #bfab932d-a
+# %% ../../../nbs/analyst/importance/03_amis.ipynb #bfab932d-c
 @dataclass(frozen=True)
-class _Begun:
-    "What a run simulates, has drawn, keeps and tells, and what a checkpoint held."
+class _Search:
+    "A run of importance sampling, round by round."
 
     release: Release
     model: Model
@@ -245,10 +245,6 @@ class _Begun:
         keeper.restore(recorded)
         history: dict[str, list] = dict(power=[], ess=[], components=[], failed=[])
         return cls(release, model, size, run, recorded, keeper, history)
-
-# %% ../../../nbs/analyst/importance/03_amis.ipynb #imp-weighed
-class _Weighed(_Begun):
-    "A run that can simulate."
 
     def simulated(self, z, made, each, rng, silent) -> tuple:
         "log η of draws, or its estimate, and how many simulations failed; None: those of -inf."
@@ -268,10 +264,6 @@ class _Weighed(_Begun):
         failed = np.array(self.history["failed"])
         made = dict(z=draws.reshape(-1, n, free), log_eta=run.log_eta.reshape(-1, n), failed=failed)
         return made | dict(part=np.asarray(part, float)) | self.keeper.arrays()
-
-# %% ../../../nbs/analyst/importance/03_amis.ipynb #bfab932d-c
-class _Search(_Weighed):
-    "A run of importance sampling, round by round."
 
     def read(self, r) -> tuple | None:
         "log η and failures of the r-th round, where a checkpoint held it."

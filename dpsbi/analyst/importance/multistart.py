@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LEAST', 'STARTS', 'MAX_ROUNDS', 'DEFENSIVE', 'LADDER', 'EXPLORE', 'LONGEST', 'TRIED', 'RUNGS', 'PROBE', 'BATCHES',
-           'RICH', 'REUSE_ROUNDS', 'LOOK', 'REACHING', 'FEWEST', 'FOLLOWED', 'ALARM', 'FAR', 'ALONE', 'Allowance',
-           'Budget', 'Search', 'least_power', 'explore', 'frozen', 'estimated', 'Pool', 'Fresh', 'draw_enough',
-           'drawn_by', 'together', 'on_its_way', 'go_on', 'values_seen', 'doubts', 'consensus']
+           'RICH', 'REUSE_ROUNDS', 'LOOK', 'REACHING', 'FEWEST', 'FOLLOWED', 'ALARM', 'FAR', 'ALONE', 'Budget',
+           'Search', 'least_power', 'explore', 'frozen', 'estimated', 'Pool', 'Fresh', 'draw_enough', 'drawn_by',
+           'together', 'on_its_way', 'go_on', 'values_seen', 'doubts', 'consensus']
 
 # %% ../../../nbs/analyst/importance/04_multistart.ipynb #se-imports
 import math
@@ -49,10 +49,10 @@ def _with_kept(what, keep, options) -> np.ndarray:
     "log η, and after it all that the keeper knows."
     return np.concatenate([simulate_kept(*what, *keep, **options), keep[0].packed()])
 
-# %% ../../../nbs/analyst/importance/04_multistart.ipynb #7f0b6bcb-s1-p2-b1
+# %% ../../../nbs/analyst/importance/04_multistart.ipynb #7f0b6bcb-s1-p2
 @dataclass(frozen=True)
-class Allowance:
-    "How many simulations are left; for the fields see `Budget`."
+class Budget:
+    "Simulations that may be made, and a tally of those made and those that failed."
 
     release: Release
     model: Model
@@ -72,11 +72,6 @@ class Allowance:
     def least(self) -> float:
         "Effective draws for which the rest of the budget is spent on weights."
         return LEAST if self.limit > 20_000 else LEAST / 4
-
-# %% ../../../nbs/analyst/importance/04_multistart.ipynb #7f0b6bcb-s1-p2
-@dataclass(frozen=True)
-class Budget(Allowance):
-    "Simulations that may be made, and a tally of those made and those that failed."
 
     def simulate(self, z, rng, keep=None) -> np.ndarray:
         """log η (n,) of one simulation at each z (n, free); they must be within the limit.

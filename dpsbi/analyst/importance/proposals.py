@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'Given', 'log_prior', 'by_blocks', 'log_mixture', 'log_weight', 'draws_worth', 'evidence', 'temper',
-           'round_shares', 'Several', 'Weighted', 'Rounds', 'NoWeight', 'check_rounds', 'memory_needed', 'memory_there',
+           'round_shares', 'Several', 'Rounds', 'NoWeight', 'check_rounds', 'memory_needed', 'memory_there',
            'check_memory', 'no_weight', 'within_prior', 'warn_of_failures', 'about_evidence']
 
 # %% ../../../nbs/analyst/importance/02_proposals.ipynb #mp-imports
@@ -190,52 +190,8 @@ class Several:
         mixed = log_mixture(log_q, self.counts + self.history[-1])
         return log_weight(log_q[:, 0], 0.0, mixed)
 
-# %% ../../../nbs/analyst/importance/02_proposals.ipynb #4f642a6e
-class Weighted(Several):
-    """Draws of several proposals, with their weights under the mixture of all.
-
-    Parameters
-    ----------
-    prior : Prior
-        The first of the proposals.
-    first : Prior or similar
-        The second proposal, unless it is the prior itself: see `Given`.
-    """
-
-    def add(self, z: np.ndarray, log_eta: np.ndarray) -> None:
-        "One more round: its draws under every proposal, and every weight anew."
-        log_q = self.log_density(z)
-        self.z = np.concatenate([self.z, z])
-        self.parts.append(log_q)
-        self.log_prior = np.concatenate([self.log_prior, log_q[:, 0]])
-        self.log_eta = np.concatenate([self.log_eta, log_eta])
-        self.counts = self.counts + self.history[-1]
-        self.log_mixed = self.mixture(self.counts)
-        self.log_weights = log_weight(self.log_prior, self.log_eta, self.log_mixed)
-
-    def mixture(self, counts: np.ndarray) -> np.ndarray:
-        "Log density (n,) of each draw, had the first proposals drawn so many each."
-        return np.concatenate([log_mixture(part[:, : len(counts)], counts) for part in self.parts])
-
-    def append(self, proposal: Any) -> None:
-        "One more proposal, which has drawn nothing yet; ValueError where the prior has atoms."
-        check_continuous(self.proposals[0].prior)
-        self.proposals.append(proposal)
-        self.counts = np.append(self.counts, 0)
-        ends = np.cumsum([len(part) for part in self.parts])
-        columns = np.split(by_blocks(proposal.log_prob, self.z), ends[:-1])
-        self.parts = [np.column_stack(pair) for pair in zip(self.parts, columns)]
-
-    def efficiency(self) -> float:
-        "What a draw of the last round is worth, weighed by that round's own proposals."
-        counts = self.history[-1]
-        rows = slice(len(self.z) - counts.sum(), None)
-        log_q = log_mixture(self.parts[-1][:, : len(counts)], counts)
-        log_w = log_weight(self.log_prior[rows], self.log_eta[rows], log_q)
-        return draws_worth(log_w) / len(log_w)
-
 # %% ../../../nbs/analyst/importance/02_proposals.ipynb #62286108
-class Rounds(Weighted):
+class Rounds(Several):
     """All draws so far, in unconstrained space, with what their weights are made of.
 
     Parameters
@@ -265,6 +221,18 @@ class Rounds(Weighted):
         self.history.append(self.shares(n))
         return self.sample(self.history[-1], rng)
 
+    def add(self, z: np.ndarray, log_eta: np.ndarray) -> None:
+        "One more round: its draws under every proposal, and every weight anew."
+        self.own.append((self.history[-1], self.power))
+        log_q = self.log_density(z)
+        self.z = np.concatenate([self.z, z])
+        self.parts.append(log_q)
+        self.log_prior = np.concatenate([self.log_prior, log_q[:, 0]])
+        self.log_eta = np.concatenate([self.log_eta, log_eta])
+        self.counts = self.counts + self.history[-1]
+        self.log_mixed = self.mixture(self.counts)
+        self.log_weights = log_weight(self.log_prior, self.log_eta, self.log_mixed)
+
     def adapt(self, rng: np.random.Generator) -> float:
         """Append the next proposal, fitted to all draws with tempered weights; returns the power.
 
@@ -284,10 +252,26 @@ class Rounds(Weighted):
         self.power = power
         return power
 
-    def add(self, z: np.ndarray, log_eta: np.ndarray) -> None:
-        "One more round: its draws under every proposal, and every weight anew."
-        self.own.append((self.history[-1], self.power))
-        super().add(z, log_eta)
+    def append(self, proposal: Any) -> None:
+        "One more proposal, which has drawn nothing yet; ValueError where the prior has atoms."
+        check_continuous(self.proposals[0].prior)
+        self.proposals.append(proposal)
+        self.counts = np.append(self.counts, 0)
+        ends = np.cumsum([len(part) for part in self.parts])
+        columns = np.split(by_blocks(proposal.log_prob, self.z), ends[:-1])
+        self.parts = [np.column_stack(pair) for pair in zip(self.parts, columns)]
+
+    def mixture(self, counts: np.ndarray) -> np.ndarray:
+        "Log density (n,) of each draw, had the first proposals drawn so many each."
+        return np.concatenate([log_mixture(part[:, : len(counts)], counts) for part in self.parts])
+
+    def efficiency(self) -> float:
+        "What a draw of the last round is worth, weighed by that round's own proposals."
+        counts = self.history[-1]
+        rows = slice(len(self.z) - counts.sum(), None)
+        log_q = log_mixture(self.parts[-1][:, : len(counts)], counts)
+        log_w = log_weight(self.log_prior[rows], self.log_eta[rows], log_q)
+        return draws_worth(log_w) / len(log_w)
 
     def evidence(self) -> tuple[float, float]:
         """Log evidence and its standard error, in which no draw is weighed by a fit to itself.

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['GRID', 'SPREADS', 'FITTED', 'CHANCE', 'MOST', 'LOOKS', 'PENALTIES', 'FEW', 'ROOMS', 'STRIDES', 'WORSE', 'FULL',
            'CHUNK', 'HELD', 'MOST_HELD', 'STEP', 'STEEPEST', 'Profiles', 'Sites', 'centred', 'sparse', 'apart',
-           'solved_apart', 'ridge', 'blocks', 'on_sums', 'judged', 'line_through', 'Straight', 'GivenSites', 'Line',
-           'LocalLine', 'learned', 'Bent', 'bent', 'step']
+           'solved_apart', 'ridge', 'blocks', 'on_sums', 'judged', 'line_through', 'Line', 'LocalLine', 'learned',
+           'Bent', 'bent', 'step']
 
 # %% ../../../nbs/analyst/smc/03_moves.ipynb #95eb1551
 from collections.abc import Callable
@@ -60,10 +60,10 @@ class Profiles:
         top = values.max(axis=1, keepdims=True)
         return cls(places, values - np.where(np.isfinite(top), top, 0.0), whole)
 
-# %% ../../../nbs/analyst/smc/03_moves.ipynb #7d8aff9a-p2-b1
+# %% ../../../nbs/analyst/smc/03_moves.ipynb #7d8aff9a-p2
 @dataclass(frozen=True)
-class _Peak:
-    "Where the density of one value is highest; a smaller place is tried first."
+class _Look:
+    "log η (r, G) with each value in turn put at places (r, G), the others as in `best`."
 
     release: Release
     best: np.ndarray
@@ -93,11 +93,6 @@ class _Peak:
             inner = np.linspace(low, high, 31, axis=1)
             places = np.column_stack([inner, places[rows, top]])
         return places[rows, self(places).argmax(axis=1)]
-
-# %% ../../../nbs/analyst/smc/03_moves.ipynb #7d8aff9a-p2
-@dataclass(frozen=True)
-class _Look(_Peak):
-    "log η (r, G) with each value in turn put at places (r, G), the others as in `best`."
 
     def width(self, centre, s) -> np.ndarray:
         "How far from its centre each profile falls by a half (r,): the noise's own unit."
@@ -453,10 +448,25 @@ def _solved(noise, off):
 FULL = 24  # values up to which the errors of the line are taken to be correlated
 CHUNK = 2**22  # numbers in the matrices that are solved at once
 
-
+# %% ../../../nbs/analyst/smc/03_moves.ipynb #a5817634
 @dataclass(frozen=True)
-class Straight:
-    "A line through values, with its errors; for the fields see `Line`."
+class Line:
+    """The move that is exact, but for curvature, for a target at one power.
+
+    Parameters
+    ----------
+    level : array (r,)
+        a.
+    slope : array (r, D)
+        J.
+    error : array (r, r)
+        E, diagonal for many values.
+    sites : Sites
+        The likelihood of each value.
+    common : int
+        Inputs, the first ones, that count for several values where the others are apart; -1: none
+        are known to be apart.
+    """
 
     level: np.ndarray
     slope: np.ndarray
@@ -488,11 +498,6 @@ class Straight:
         "ℓ(x) (n, r)."
         return self.level + x @ self.slope.T
 
-# %% ../../../nbs/analyst/smc/03_moves.ipynb #a5817634-b2
-@dataclass(frozen=True)
-class GivenSites(Straight):
-    "The line, given the sites."
-
     def log_components(self, line: np.ndarray) -> np.ndarray:
         "log q(k | x) (n, r, K) of each value's components, at ℓ(x) (n, r)."
         variance = self.sites.variance + np.diag(self.error)[:, None]
@@ -519,26 +524,6 @@ class GivenSites(Straight):
         off = self.sites.centre[:, None] - np.stack([line, there], axis=2)
         squares = (off * _solved(noise, off)).sum(axis=1)
         return 0.5 * (squares[:, 1] - squares[:, 0])
-
-# %% ../../../nbs/analyst/smc/03_moves.ipynb #a5817634
-@dataclass(frozen=True)
-class Line(GivenSites):
-    """The move that is exact, but for curvature, for a target at one power.
-
-    Parameters
-    ----------
-    level : array (r,)
-        a.
-    slope : array (r, D)
-        J.
-    error : array (r, r)
-        E, diagonal for many values.
-    sites : Sites
-        The likelihood of each value.
-    common : int
-        Inputs, the first ones, that count for several values where the others are apart; -1: none
-        are known to be apart.
-    """
 
     def step(
         self, x: np.ndarray, beta: np.ndarray, rng: np.random.Generator

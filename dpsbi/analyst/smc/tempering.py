@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['POPULATIONS', 'HALVES', 'LENGTHS', 'MOVES', 'EVEN', 'MOST_MOVES', 'RENEWED', 'HOPED', 'SPREAD', 'CHAINS', 'SHORT',
-           'UNTRIED', 'USEFUL', 'SLOW', 'SlowJournal', 'Allowed', 'Task', 'Cloud', 'joined', 'simulated_at', 'lines_of',
-           'calls', 'beginning', 'local', 'begun', 'move', 'Moved', 'block', 'Reached', 'Stage', 'climb', 'worth_of',
-           'disagreeing', 'evidence_spread', 'forgotten', 'chains', 'no_chains', 'doubts']
+           'UNTRIED', 'USEFUL', 'SLOW', 'SlowJournal', 'Task', 'Cloud', 'joined', 'simulated_at', 'lines_of', 'calls',
+           'beginning', 'local', 'begun', 'move', 'Moved', 'block', 'Stage', 'climb', 'worth_of', 'disagreeing',
+           'evidence_spread', 'forgotten', 'chains', 'no_chains', 'doubts']
 
 # %% ../../../nbs/analyst/smc/04_tempering.ipynb #65d3bf5d
 import math
@@ -101,29 +101,9 @@ class SlowJournal(Journal):
         if len(self.entries) > self.written:
             self.saved.save(**self._all())
 
-# %% ../../../nbs/analyst/smc/04_tempering.ipynb #81f3c572-b1
-@dataclass(frozen=True)
-class Allowed:
-    "A release, a model, and how many simulations are left; for the fields see `Task`."
-
-    release: Release
-    model: Model
-    coordinates: NormalCoordinates
-    by_row: bool
-    limit: int
-    executor: Executor | None
-    journal: SlowJournal
-    bar: Any
-    tally: dict
-
-    @property
-    def left(self) -> int:
-        "Simulations that may still be made."
-        return self.limit - self.tally["made"]
-
 # %% ../../../nbs/analyst/smc/04_tempering.ipynb #81f3c572
 @dataclass(frozen=True)
-class Task(Allowed):
+class Task:
     """What is simulated and how, and a tally of simulations made and of failed ones.
 
     Parameters
@@ -144,6 +124,21 @@ class Task(Allowed):
     tally : dict
         made and failed.
     """
+
+    release: Release
+    model: Model
+    coordinates: NormalCoordinates
+    by_row: bool
+    limit: int
+    executor: Executor | None
+    journal: SlowJournal
+    bar: Any
+    tally: dict
+
+    @property
+    def left(self) -> int:
+        "Simulations that may still be made."
+        return self.limit - self.tally["made"]
 
     def simulate(self, x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         "All values (n, R) and log η (n,) at x (n, D), and x with what was drawn beyond."
@@ -413,10 +408,10 @@ MOST_MOVES = 100
 RENEWED = 3.0  # mean squared jumps that a chain should make at each power
 HOPED = 0.3  # renewal of a move by local lines, before any was made
 
-# %% ../../../nbs/analyst/smc/04_tempering.ipynb #8d0639f4-p2-b1
+# %% ../../../nbs/analyst/smc/04_tempering.ipynb #8d0639f4-p2
 @dataclass(frozen=True)
-class Reached:
-    "Where a climb stands; for the fields see `Stage`."
+class Stage:
+    "Where the tempering stands."
 
     profiles: Profiles
     power: float
@@ -441,11 +436,6 @@ class Reached:
         "Of the next steps: the longest, where they are of another kind than the last."
         alike = (calls(lines) > 1) == (self.moved.calls > 1)
         return self.moved.beta if alike else 1.0
-
-# %% ../../../nbs/analyst/smc/04_tempering.ipynb #8d0639f4-p2
-@dataclass(frozen=True)
-class Stage(Reached):
-    "Where the tempering stands."
 
     def after(self, power: float, moved: Moved, log_evidence: np.ndarray, moves: int) -> "Stage":
         "The next stage."
