@@ -210,6 +210,7 @@ def _guided(task: Task, rng) -> tuple[Posterior | None, str]:
         return _twice(task, guided_values, name, limit, "guided", rng)
     except (ValueError, TypeError, NotImplementedError) as error:  # it cannot be replayed, say
         used = limit if isinstance(error, NoWeight) else min(limit, begun(task.model.prior))
+        used = getattr(error, "simulations", used)
         nothing = dict(ess=0.0, pareto_k=math.inf, failed=0, error=str(error))
         task.history.append(dict(engine=name, simulations=used) | nothing)
         return None, str(error)

@@ -7,9 +7,9 @@ __all__ = ['FEWEST', 'begun', 'guided_values']
 
 # %% ../../nbs/analyst/08_guided.ipynb #04edb0b0
 import math
+import zlib
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -30,7 +30,7 @@ from ..mechanisms import Release
 from ..mechanisms.composite import Parts, parts_of
 from ..models.model import Model, released_width
 from ..models.prior import Prior
-from ..models.replay import level, probe_size, replayed, runs_by_row
+from ..models.replay import Replay, level, probe_size, replayed, runs_by_row
 from ..models.simulate import lost_of
 from ..posterior.confidential import all_values, handed_over, values_asked
 from ..posterior.posterior import Posterior
@@ -325,10 +325,46 @@ def _straight(grid, p, rng):
     within = np.where(slope == b - a, curved, share)
     return _at(grid, cell) + within * (grid[..., 1] - grid[..., 0])
 
+# %% ../../nbs/analyst/08_guided.ipynb #gv-branch
+class _Branching(ValueError):
+    "A simulator whose draws are not the same in number and kind from run to run."
+
+    def __init__(self, least: int, most: int, simulations: int):
+        number = f"from {least:,} to {most:,}" if least < most else f"{most:,}"
+        super().__init__(
+            f"simulate makes different draws from run to run ({number} random numbers, by "
+            "different methods of rng), so that a value has no inputs of its own and cannot be "
+            "guided: draw the same numbers whatever the values, or leave out independent=True"
+        )
+        self.simulations = simulations
+
+    def __reduce__(self):
+        return ValueError, self.args
+
+
+class _Noted(Replay):
+    "A replay that notes which methods the simulator calls."
+
+    def __init__(self, replay: Replay):
+        super().__init__(np.empty((1, 0)), None)
+        self.tape, self.methods = replay.tape, []
+
+    def __getattribute__(self, name):
+        if not name.startswith("_") and hasattr(np.random.Generator, name):
+            self.methods.append(name)
+        return super().__getattribute__(name)
+
 # %% ../../nbs/analyst/08_guided.ipynb #b381b175
 def _batch(model, release, by_row, theta, u, rng):
-    "All values and the inputs (n, R + K), side by side."
-    asked, width = partial(all_values, model, release), released_width(release)
+    "All values, what was drawn (two columns) and the inputs (n, R + 2 + K), side by side."
+
+    def asked(theta, replay):
+        noted = _Noted(replay)
+        s = all_values(model, release, theta, noted)
+        drawn = noted.tape.used, zlib.crc32(repr(noted.methods).encode())
+        return np.column_stack([s, np.tile(drawn, (len(theta), 1))])
+
+    width = released_width(release)
     s, tape = replayed(model, release.query, theta, u, rng, width, by_row, asked)
     return np.column_stack([s, tape])
 
@@ -348,7 +384,8 @@ class _GuidedRun:
     executor, journal, bar
         Of the call.
     tally : dict
-        Simulations made and failed; the one value here that changes.
+        Simulations made and failed, and what the first of them drew; the one value here that
+        changes.
     """
 
     release: Release
@@ -383,11 +420,12 @@ class _GuidedRun:
         """Simulations at unconstrained z (n, free), from inputs u (n, K).
 
         Values (n, R), those released first, inputs (n, K) and log η_j (n, r), -inf where a
-        simulation failed.
+        simulation failed. _Branching, where one drew otherwise than those before it.
         """
         theta, done = self.model.prior.from_unconstrained(z), self.bar.n
         found = self.journal(lambda: self._simulated(theta, u, rng))
-        s, tape = np.split(found, [values_asked(self.release)], axis=1)
+        width = values_asked(self.release)
+        s, drawn, tape = np.split(found, [width, width + 2], axis=1)
         known = s[:, : self.release.s_dp.size]
         failed = ~np.isfinite(known).all(axis=1)
         log_eta = self.parts.each(np.where(failed[:, None], 0.0, known))
@@ -397,7 +435,17 @@ class _GuidedRun:
         self.tally["failed"] += broken
         self.tally["outside"] += outside
         self.bar.update(done + len(z) - self.bar.n)  # those that a checkpoint holds
+        self._compare(drawn[~failed])
         return s, tape[:, : u.shape[1]] if u.shape[1] else tape, log_eta
+
+    def _compare(self, drawn):
+        "_Branching, unless all of drawn (n, 2) is what the first simulation drew."
+        first = self.tally.setdefault("drawn", drawn[:1])
+        if not len(first):  # all before have failed
+            first = self.tally["drawn"] = drawn[:1]
+        if (drawn != first).any():
+            used = np.append(drawn[:, 0], first[:, 0]).astype(int)
+            raise _Branching(used.min(), used.max(), self.tally["made"])
 
     def _simulated(self, theta, u, rng):
         sizes = model_batches(self.model, len(theta))
@@ -726,12 +774,13 @@ def guided_values(
         A ValueError: nothing simulated could have been released.
     ValueError
         For bad arguments, a model whose values are not declared independent, noise that does not
-        fall into parts, and a simulator that cannot be repeated.
+        fall into parts, a simulator that cannot be repeated, and one that does not make the same
+        draws in each run.
     """
     call = Call.of(running, guided_values)
     limit = whole_number("max_simulations", max_simulations, FEWEST, most=None)
     release = _checked(release, model, draws)
-    settings = about_model(model) | dict(draws=draws, limit=limit)
+    settings = about_model(model) | dict(draws=draws, limit=limit, compared=True)
     about = about_run("guided_values", rng, release, **settings)
     journal, tally = Journal(call.saved(about)), dict(made=probe_size(), failed=0, outside=0)
     probe, pilot, draw, test = rng.spawn(4)
@@ -757,7 +806,8 @@ def _doubt(run, rounds, particles, rng) -> str:
 # %% ../../nbs/analyst/08_guided.ipynb #1521a864-p2
 def _concluded(run, rounds, values, info, draws) -> Posterior:
     "The posterior, and the warnings that it deserves."
-    worth, (made, failed, outside) = draws_worth(rounds.log_weights), run.tally.values()
+    worth = draws_worth(rounds.log_weights)
+    made, failed, outside = (run.tally[name] for name in ("made", "failed", "outside"))
     made -= outside
     if worth < draws:
         warn(f"the result is worth {worth:.0f} draws, not {draws:,}, after {made:,} simulations")

@@ -1,5 +1,6 @@
 """Guided values: unbiased whatever the guide is worth, exact posteriors, budgets that are kept."""
 
+import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
@@ -317,3 +318,70 @@ def test_values_behind_the_noise_are_exact_also_where_one_was_not_published(scal
     assert values.names == tuple(f"s[{j}]" for j in range(published.size))
     assert (np.abs(values.mean() - mean) < 5 * values.mcse()).all()
     assert (np.abs(values.std() / sd - 1) < 5 * 2 / np.sqrt(values.ess)).all()
+
+
+# ---- simulators that branch: no value has inputs of its own
+
+
+def zeros(theta, rng):
+    "A zero takes one random number, a count two."
+    each = [[rng.random() > p and rng.poisson(rate) for _ in range(6)] for rate, p in theta]
+    return np.array(each, float)
+
+
+def kinds(theta, rng):
+    "As many random numbers for a zero as for a count, by another method."
+    each = [
+        [rng.poisson(rate) if rng.random() > p else 0 * rng.random() for _ in range(6)]
+        for rate, p in theta
+    ]
+    return np.array(each)
+
+
+TWO = dpsbi.Prior(rate=stats.gamma(4, scale=2), zero=stats.beta(2, 4))
+RELEASED = np.array([8.0, 12.0, 1.0, 9.0, 14.0, -1.0])
+
+
+@pytest.mark.parametrize("simulate, said", [(zeros, "from"), (kinds, "12 random numbers")])
+def test_a_simulator_that_branches_is_refused_also_in_a_pool(simulate, said):
+    model = dpsbi.Model(TWO, simulate, independent=True)
+    with ThreadPoolExecutor(2) as pool:
+        for executor in (None, pool):
+            with pytest.raises(ValueError, match=f"different draws .*{said}") as raised:
+                run(model, released(RELEASED), executor=executor)
+    assert raised.value.simulations < 300
+    copy = pickle.loads(pickle.dumps(raised.value))
+    assert isinstance(copy, ValueError) and str(copy) == str(raised.value)
+
+
+def test_infer_weighs_values_of_a_simulator_that_branches_without_guides():
+    "Means within 5 stated standard errors of quadrature: false alarms below 1e-5."
+    rate, zero = np.linspace(0.02, 50, 800), np.linspace(0.0025, 0.9975, 200)
+    s = np.arange(150.0)
+    eta = np.exp([NOISE.log_prob(np.array([y]), s[:, None]) for y in RELEASED])
+    count = stats.poisson(rate[:, None]).pmf(s) @ eta.T
+    log_p = np.log((1 - zero[:, None]) * count[:, None] + zero[:, None] * eta[:, 0]).sum(axis=2)
+    log_p += stats.gamma(4, scale=2).logpdf(rate)[:, None] + stats.beta(2, 4).logpdf(zero)
+    w = np.exp(log_p - log_p.max())
+    exact = np.array([w.sum(axis=1) @ rate, w.sum(axis=0) @ zero]) / w.sum()
+    found = dpsbi.infer(
+        released(RELEASED),
+        dpsbi.Model(TWO, zeros, independent=True),
+        rng=np.random.default_rng(3),
+        target_ess=1000,
+        neural=False,
+        progress=False,
+    )
+    assert found.info["exact"] and found.info["engine"] == "pseudo-marginal"
+    assert (abs(found.mean() - exact) < 5 * found.mcse()).all()
+    (line,) = [h for h in found.info["history"] if h["engine"] == "guided values"]
+    assert "different draws" in line["error"] and line["simulations"] < 300
+
+
+def test_failing_simulations_may_draw_less():
+    def fails(theta, rng):
+        good = [rate < 30 and rng.poisson(rate, 6) for rate in theta[:, 0]]
+        return np.array([np.full(6, np.nan) if g is False else g for g in good], float)
+
+    found = run(dpsbi.Model(PRIOR, fails, independent=True))
+    agrees(found.mean()[0], quadrature()[0], found.mcse()[0], verbose=False)
