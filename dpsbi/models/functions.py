@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RANDOMNESS', 'VARIABLE', 'FAILURES', 'PRECISIONS', 'keyword_columns', 'keyword_arrays', 'keyword_rows',
            'signature_of', 'described', 'keywords_taken', 'Portable', 'plain', 'as_numbers', 'spelled',
-           'OfTheGenerator', 'RowByRow', 'seeded', 'OfTensors', 'Computed', 'InTorch', 'OfInputs']
+           'OfTheGenerator', 'RowByRow', 'seeded', 'Computed', 'InTorch', 'OfInputs']
 
 # %% ../../nbs/models/02_functions.ipynb #a4477a07
 import difflib
@@ -403,10 +403,10 @@ def _keywords(function: Callable, names: tuple[str, ...], random: str) -> tuple[
 # %% ../../nbs/models/02_functions.ipynb #tf-in-b1
 PRECISIONS = ("float64", "float32")
 
-
+# %% ../../nbs/models/02_functions.ipynb #tf-in-b2
 @dataclass(frozen=True)
-class OfTensors:
-    "A function of tensors, checked; for the fields see `InTorch`."
+class Computed:
+    "Its values, on its device; for the fields see `InTorch`."
 
     function: Callable
     names: tuple[str, ...]
@@ -425,10 +425,6 @@ class OfTensors:
         settings = dict(function=Portable(plain(self.function)), _columns=columns, _taken=taken)
         for name, value in settings.items():
             object.__setattr__(self, name, value)
-
-# %% ../../nbs/models/02_functions.ipynb #tf-in-b2
-class Computed(OfTensors):
-    "Its values, on its device; for the fields see `InTorch`."
 
     def tensor(self, array: np.ndarray) -> Any:
         "An array, as a tensor of this precision on the device."
