@@ -21,7 +21,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.weights import Keeper
 from ..privacy import whole_number
 from ..runs.checkpoint import Periodic
-from ..runs.fingerprint import about_model, about_proposal
+from ..runs.fingerprint import model_fingerprint, proposal_fingerprint
 from ..runs.running import MAX_BATCH, Call, Running, about_run, in_flight, in_order
 
 # %% ../../nbs/analyst/03_exact_abc.ipynb #4358c225
@@ -170,8 +170,10 @@ def exact_abc(
     if not 0 < control <= 1:
         raise ValueError(f"control must lie in (0, 1], not {control}")
     log_bound, proposal = _log_bound(release), proposal or model.prior
-    settings = dict(draws=draws, control=control, version=3, proposal=about_proposal(proposal))
-    about = about_run("exact_abc", rng, release, **about_model(model), **settings)
+    settings = dict(
+        draws=draws, control=control, version=3, proposal=proposal_fingerprint(proposal)
+    )
+    about = about_run("exact_abc", rng, release, **model_fingerprint(model), **settings)
     target = _Target(release, model, proposal, draws, control, log_bound, max_simulations)
     found = _run(target, call, call.saved(about), rng.spawn(1)[0])
     return _posterior(target, *found)
