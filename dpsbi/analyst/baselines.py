@@ -19,7 +19,7 @@ from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
 from ..models.model import Model, check_complete, query_values
 from ..posterior.posterior import Posterior, chains_posterior
 from ..privacy import Query, identity, whole_number
-from ..runs.fingerprint import about_model
+from ..runs.fingerprint import model_fingerprint
 from dpsbi.runs.running import (
     Call,
     Running,
@@ -344,7 +344,7 @@ def gibbs_ss(
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin)
     names = list(moments_model.names)
-    settings = about | about_model(moments_model) | dict(names=names)
+    settings = about | model_fingerprint(moments_model) | dict(names=names)
     saved = call.saved(about_run("gibbs_ss", rng, release, **settings))
     theta = (saved.load() or dict(theta=np.empty((0, sweeps // thin, d))))["theta"]
     how, children = (sweeps, warmup, thin), rng.spawn(len(sizes))

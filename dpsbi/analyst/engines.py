@@ -42,12 +42,12 @@ from .smc.input_smc import MOST_BEGUN, input_smc
 from .smc.tempering import USEFUL
 from ..mechanisms import Release
 from ..models.model import Model, called_twice, ignores_rng, released_width
-from ..models.replay import probe_size, runs_by_row
+from ..models.replay import probe_simulations, runs_by_row
 from ..models.simulate import where_possible
 from ..posterior.posterior import MIXED, Posterior
 from ..posterior.weights import BELIEVED
 from ..runs.checkpoint import Checkpoint, Journal, about_run
-from ..runs.fingerprint import about_model
+from ..runs.fingerprint import model_fingerprint
 
 # %% ../../nbs/analyst/09_engines.ipynb #48b12685
 CHAINS, FILTERS = 64, 2  # chains over records, and runs of a filter, that must agree
@@ -265,7 +265,7 @@ def _stands(task: Task, found: Marginal, journal: Journal, rng) -> bool:
 # %% ../../nbs/analyst/09_engines.ipynb #2e8a4658
 def _journal(task: Task, found: Marginal, rng) -> Journal:
     "What a run has found of last draws besides draws of the posterior."
-    about = about_model(task.model) | dict(limit=task.limit)
+    about = model_fingerprint(task.model) | dict(limit=task.limit)
     saved = about_run("counts summed out", rng, found.release, **about)
     return Journal(Checkpoint(task.file("last"), saved))
 
@@ -494,7 +494,7 @@ def _replays(task: Task) -> bool:
     "Whether moves of the inputs could follow: the simulator takes its random numbers from a tape."
     about = Checkpoint(task.file("probe"), dict(method="probe of the inputs"))
     why_not = str(Journal(about)(lambda: np.array(_why_not_replayed(task))))
-    line = dict(engine="probe of the inputs", simulations=probe_size(), failed=0)
+    line = dict(engine="probe of the inputs", simulations=probe_simulations(), failed=0)
     line |= dict(ess=math.nan, pareto_k=math.nan) | (dict(error=why_not) if why_not else {})
     task.history.append(line)
     return not why_not

@@ -22,7 +22,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.weights import Keeper
 from ..privacy import whole_number
 from ..runs.checkpoint import Periodic
-from ..runs.fingerprint import about_model, about_proposal
+from ..runs.fingerprint import model_fingerprint, proposal_fingerprint
 from ..runs.running import MAX_BATCH, Call, Running, about_run, in_flight, in_order
 
 # %% ../../nbs/analyst/03_exact_abc.ipynb #4358c225-p2

@@ -36,7 +36,7 @@ from ..posterior.confidential import all_values, handed_over, values_asked
 from ..posterior.posterior import Posterior
 from ..posterior.weights import log_sum
 from ..privacy import whole_number
-from ..runs.fingerprint import about_model
+from ..runs.fingerprint import model_fingerprint
 from ..runs.running import Call, Journal, Running, about_run, in_order, model_batches, warn
 
 # %% ../../nbs/analyst/08_guided.ipynb #728f87c9
@@ -727,7 +727,7 @@ FEWEST = 1000  # least max_simulations
 
 def begun(prior) -> int:
     "Simulations that are made before a simulator which cannot be replayed is given up, at most."
-    return probe_size() + _first_size(prior)
+    return probe_simulations() + _first_size(prior)
 
 # %% ../../nbs/analyst/08_guided.ipynb #cb4cf409-p2
 def guided_values(
@@ -782,7 +782,7 @@ def guided_values(
     release = _checked(release, model, draws)
     settings = about_model(model) | dict(draws=draws, limit=limit, compared=True)
     about = about_run("guided_values", rng, release, **settings)
-    journal, tally = Journal(call.saved(about)), dict(made=probe_size(), failed=0, outside=0)
+    journal, tally = Journal(call.saved(about)), dict(made=probe_simulations(), failed=0, outside=0)
     probe, pilot, draw, test = rng.spawn(4)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
     with call.bar(limit, "guided values", "simulations") as bar:

@@ -49,7 +49,15 @@ from ..posterior.posterior import Posterior
 from ..posterior.weights import ASIDE
 from ..privacy import positive, whole_number
 from ..runs import running as running
-from ..runs.running import Call, Lines, NeuralRunning, check_generator, progress_bar, span, warn
+from dpsbi.runs.running import (
+    Call,
+    LogProgress,
+    NeuralRunning,
+    check_generator,
+    human_time,
+    progress_bar,
+    warn,
+)
 
 # %% ../../nbs/analyst/10_infer.ipynb #818259ab
 STEPPED = "the model steps through time"
@@ -205,8 +213,8 @@ class OneBar:
         if error[0] is None:
             self._engines_ended()
             took = running.clock() - self.begun
-            if isinstance(self.shown, Lines):
-                self._say(f"ended after {self.made():,} simulations and {span(took)}")
+            if isinstance(self.shown, LogProgress):
+                self._say(f"ended after {self.made():,} simulations and {human_time(took)}")
         self._flush()
         self.shown.__exit__(*error)
 
@@ -226,7 +234,7 @@ class OneBar:
             self.engine, self.part = engine, None
             self.pace_from, self.estimated = None, False
             self.shown.set_description_str(f"{self.desc} ({engine})", refresh=False)
-            if isinstance(self.shown, Lines) and engine not in NO_ENGINES:
+            if isinstance(self.shown, LogProgress) and engine not in NO_ENGINES:
                 left = self.total - self.made()
                 self._say(f"{engine} begins, with {left:,} simulations left")
         part = _Part(self, total, unit, done)
@@ -280,7 +288,7 @@ class OneBar:
             return
         rest = (self.total - made) * (now - then) / (made - before)
         if rest >= LONG:
-            left = f"the {self.total - made:,} simulations left would take about {span(rest)}"
+            left = f"the {self.total - made:,} simulations left would take about {human_time(rest)}"
             self._say(f"at this pace {left}; fewer may do.{self.faster}")
             self.estimated, self.faster = True, ""
 

@@ -22,7 +22,7 @@ from ..analyst.infer import infer
 from ..mechanisms import DiscreteLaplace, Laplace, Release
 from ..models.model import Model
 from ..models.prior import Prior
-from ..models.state_space import Stepped
+from ..models.state_space import FunctionStateSpace
 from ..posterior.posterior import Posterior
 from ..privacy import Query, identity
 from ..simulators import counts as counts
@@ -142,7 +142,7 @@ class Task:
         Its `simulate` gives the query's values (n, r) themselves.
     exact : function of a generator
         Draws (n, d) of the posterior, independent or nearly so.
-    space : Stepped, optional
+    space : FunctionStateSpace, optional
         The same model by its steps, where it has some.
     rates : function of theta (n, d), optional
         The means (n, r) of the values, where these are Poisson counts: what one would write down
@@ -153,7 +153,7 @@ class Task:
     release: Release
     model: Model
     exact: Callable[[np.random.Generator], np.ndarray]
-    space: Stepped | None = None
+    space: FunctionStateSpace | None = None
     rates: Callable[[np.ndarray], np.ndarray] | None = None
 
     def on_line(self, theta: np.ndarray) -> np.ndarray:
@@ -268,7 +268,7 @@ def paper_tasks(folder: str | Path) -> dict[str, Callable[[], Task]]:
 PERSONS, WEEKS, BY_WEEK = 20_000, 30, 2.0
 
 
-def seir_release() -> tuple[Release, Stepped]:
+def seir_release() -> tuple[Release, FunctionStateSpace]:
     "Thirty weeks of an epidemic, with discrete Laplace noise of scale 2, and its steps."
     space = seir.seir_state_space(PERSONS, WEEKS)
     rng = np.random.default_rng(30)

@@ -38,7 +38,7 @@ from dpsbi.privacy import (
     whole_number,
 )
 from ..runs.checkpoint import Periodic
-from ..runs.fingerprint import about_public
+from ..runs.fingerprint import public_fingerprint
 from dpsbi.runs.running import (
     Call,
     Running,
@@ -348,7 +348,7 @@ def simulate_pool(
     y : array (T, …)
     """
     call = Call.of(running, simulate_pool)
-    about = about_public(model) | dict(simulations=simulations)
+    about = public_fingerprint(model) | dict(simulations=simulations)
     saved = call.saved(about_run("simulate_pool", rng, **about))
     done, tasks = saved.load(), list(_tasks(model, simulations, rng))
     theta, y, made = [], [], 0

@@ -28,7 +28,7 @@ from .table import crossing
 from .utility import Questions
 from ..posterior.plots import COLOURS, INK, smooth
 from ..privacy import Query, positive, whole_number
-from ..runs.fingerprint import about_public, code_of
+from ..runs.fingerprint import code_fingerprint, public_fingerprint
 from ..runs.running import Call, Journal, Running, about_run
 
 # %% ../../nbs/planning/06_explore.ipynb #sz-every
@@ -148,7 +148,9 @@ def _simulated(model, designs, sizes, effort, truth, delta, rng, call) -> list[P
     pools = []
     for n in sizes:
         queries = [_made(design(n), 1.0, delta)[0] for design in designs.values()]
-        told = about_public(model(n)) | dict(n=n, queries=[code_of(q.fn) for q in queries])
+        told = public_fingerprint(model(n)) | dict(
+            n=n, queries=[code_fingerprint(q.fn) for q in queries]
+        )
         journal = Journal(call.saved(about_run("explore", rng, **told)))
         pools.append(pool_of(model(n), queries, effort, truth, rng.spawn(1)[0], call, journal))
     return pools

@@ -22,7 +22,7 @@ from .table import Plan
 from .utility import Questions, by_weights, chance_error, intervals, spreads
 from ..posterior.posterior import Posterior
 from ..privacy import whole_number
-from ..runs.fingerprint import about_public, code_of
+from ..runs.fingerprint import code_fingerprint, public_fingerprint
 from ..runs.running import Call, Journal, Running, about_run, in_order, warn
 
 # %% ../../nbs/planning/05_plan.ipynb #ds-kept
@@ -248,11 +248,11 @@ def plan(
         rng,
         given,
         designs=[[each.name, each.epsilon, each.mechanism] for each in designs],
-        queries=[code_of(each.query.fn) for each in designs],
-        **about_public(model),
+        queries=[code_fingerprint(each.query.fn) for each in designs],
+        **public_fingerprint(model),
         at=dict(at or {}),
         asked=[*asked.names, str(questions.excludes), questions.level],
-        utilities={name: code_of(asks) for name, asks in questions.utilities.items()},
+        utilities={name: code_fingerprint(asks) for name, asks in questions.utilities.items()},
         effort=str(effort),
     )
     journal = Journal(call.saved(about))
@@ -352,12 +352,12 @@ def obtain(
         "obtain",
         rng,
         designs=[[each.name, each.epsilon, each.mechanism] for each in designs],
-        queries=[code_of(each.query.fn) for each in designs],
-        **about_public(model),
+        queries=[code_fingerprint(each.query.fn) for each in designs],
+        **public_fingerprint(model),
         at=dict(at or {}),
         releases=releases,
         asked=[*names.names, str(questions.excludes), questions.level],
-        utilities={name: code_of(asks) for name, asks in questions.utilities.items()},
+        utilities={name: code_fingerprint(asks) for name, asks in questions.utilities.items()},
     )
     journal, children = Journal(call.saved(about)), rng.spawn(len(designs))
     rows = []

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..mechanisms.base import about_mechanism
 from ..privacy import read_arrays, write_atomically
-from .fingerprint import told_apart
+from .fingerprint import fingerprint_of
 from ..utils import check_generator, writable_place
 
 # %% ../../nbs/runs/02_checkpoint.ipynb #b4845d6e-4
@@ -55,7 +55,7 @@ def about_run(
     of = {}
     if release is not None:
         of = dict(s_dp=release.s_dp.tolist(), mechanism=release.mechanism)
-        of["query"] = told_apart(release.query.fn)
+        of["query"] = fingerprint_of(release.query.fn)
     return dict(method=method, **of, **settings, seed=seed_state(rng))
 
 # %% ../../nbs/runs/02_checkpoint.ipynb #17885605

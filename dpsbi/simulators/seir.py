@@ -16,7 +16,7 @@ from scipy import stats
 
 from ..models.model import Model
 from ..models.prior import Prior
-from ..models.state_space import Stepped
+from ..models.state_space import FunctionStateSpace
 from ..privacy import Query, identity, positive, whole_number
 from .epidemic import check_times
 
@@ -108,7 +108,7 @@ def _steps_between(times: Any, length: float) -> tuple[float, ...]:
 # %% ../../nbs/simulators/06_seir.ipynb #se-space
 def seir_state_space(
     population: int, times: int | ArrayLike, prior: Prior | None = None, length: float = 1.0
-) -> Stepped:
+) -> FunctionStateSpace:
     """The SEIR epidemic as a model that can be stepped, for `pseudo_marginal` and `infer`.
 
     Parameters
@@ -124,7 +124,7 @@ def seir_state_space(
 
     Returns
     -------
-    Stepped
+    FunctionStateSpace
         Its values (n, L) are the new cases since the time before.
 
     Raises
@@ -134,7 +134,7 @@ def seir_state_space(
     """
     outbreak = Outbreak(whole_number("population", population), positive("length", length))
     at = _steps_between(times, outbreak.length)
-    return Stepped(outbreak.start, outbreak.step, _prior(prior), at, vectorised=True)
+    return FunctionStateSpace(outbreak.start, outbreak.step, _prior(prior), at, vectorised=True)
 
 # %% ../../nbs/simulators/06_seir.ipynb #se-seir
 def seir(

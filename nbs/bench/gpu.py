@@ -26,7 +26,7 @@ from dpsbi.analyst.neural.sppe import sppe
 from dpsbi.analyst.neural.training import PRESETS, Descent, Shape, Training, fit
 from dpsbi.bench.runs import commit, versions
 from dpsbi.bench.tasks import tasks
-from dpsbi.models.functions import PRECISIONS
+from dpsbi.models.functions import _PRECISIONS
 from dpsbi.models.model import Model
 from dpsbi.simulators.seir import seir
 
@@ -155,7 +155,7 @@ def plan(folder: str | Path) -> dict[str, list[Callable[[], dict[str, Any]]]]:
     sizes = product(both, product(SHAPES, (256, 4096)))
     training = [partial(training_row, shape, batch, device) for device, (shape, batch) in sizes]
     draws = [partial(draws_row, shape, device) for device, shape in product(both, SHAPES)]
-    forms = [*product(PRECISIONS, both), ("numpy", "cpu")]
+    forms = [*product(_PRECISIONS, both), ("numpy", "cpu")]
     methods = [partial(method_row, *each, folder) for each in product(METHODS, both)]
     return dict(
         training=training,

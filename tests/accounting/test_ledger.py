@@ -1170,8 +1170,8 @@ def test_a_ledger_that_another_process_holds_gives_up(held_elsewhere):
 
 def test_it_says_what_it_waits_for(held_elsewhere, monkeypatch):
     path = held_elsewhere.path
-    assert dpsbi.utils.WORDLESS == 2.0
-    monkeypatch.setattr("dpsbi.utils.WORDLESS", 0.05)
+    assert dpsbi.utils._SILENT_SECONDS == 2.0
+    monkeypatch.setattr("dpsbi.utils._SILENT_SECONDS", 0.05)
     with pytest.warns(UserWarning, match=f"waiting for the lock {path}.lock") as said:
         with pytest.raises(TimeoutError):
             Ledger(1.0, path=path, timeout=0.2)

@@ -8,7 +8,7 @@ from dpsbi import DiscreteLaplace, Prior
 from dpsbi.analyst.filtering.optimal_proposal import AimedCounts, Target, aim_of
 from dpsbi.checks.testing import agrees
 from dpsbi.mechanisms.composite import parts_of
-from dpsbi.models.state_space import Stepped
+from dpsbi.models.state_space import FunctionStateSpace
 
 LAWS = {"poisson": (9.0,), "binomial": (30, 0.3), "negative_binomial": (3.0, 0.25)}
 RELEASED, N = 14.0, 20_000
@@ -52,7 +52,7 @@ def first_or_second(state, rng, rate, t):
 
 def model_of(step, vectorised=True):
     prior = Prior(rate=stats.gamma(20, scale=2.0))
-    return Stepped(start, step, prior, 3, vectorised=vectorised)
+    return FunctionStateSpace(start, step, prior, 3, vectorised=vectorised)
 
 
 def test_the_draw_that_is_shown_is_found():

@@ -11,7 +11,7 @@ import pytest
 
 import dpsbi
 from dpsbi.mechanisms.base import member_doc
-from dpsbi.runs.running import Call, Lines, keywords, progress_bar
+from dpsbi.runs.running import Call, LogProgress, keywords, progress_bar
 
 FUNCTIONS = [name for name in dpsbi.__all__ if inspect.isfunction(getattr(dpsbi, name))]
 RUNNING = [
@@ -153,7 +153,7 @@ def test_no_bar_where_nobody_watches_and_no_warning(capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with progress_bar(10, "demo") as bar:
-            assert isinstance(bar, Lines)  # one a minute, and none for what is quicker
+            assert isinstance(bar, LogProgress)  # one a minute, and none for what is quicker
             bar.update(10)
         with progress_bar(10, "demo", progress=False) as bar:
             assert bar.disable  # asked here: a bar that has ended says so too

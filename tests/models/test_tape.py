@@ -9,7 +9,14 @@ from scipy import special, stats
 from dpsbi import Model, Prior, Query
 from dpsbi.checks.testing import follows, follows_pmf
 from dpsbi.models import inverse_cdf as inverses
-from dpsbi.models.replay import NotByRow, Replay, Unreplayable, probe_size, replayed, runs_by_row
+from dpsbi.models.replay import (
+    NotByRow,
+    Replay,
+    Unreplayable,
+    probe_simulations,
+    replayed,
+    runs_by_row,
+)
 from dpsbi.privacy import identity
 
 CONTINUOUS = {
@@ -209,7 +216,7 @@ def test_the_probe_costs_what_it_says():
         return rng.poisson(theta)
 
     runs_by_row(Model(RATES, counting), ASKED, np.random.default_rng(1), None)
-    assert sum(made) == probe_size()
+    assert sum(made) == probe_simulations()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from dpsbi import (
 )
 from dpsbi.checks.testing import agrees
 from dpsbi.privacy import identity
-from dpsbi.runs.fingerprint import about_model
+from dpsbi.runs.fingerprint import model_fingerprint
 from dpsbi.runs.running import batch_sizes, model_batches
 from dpsbi.simulators import counts as counts
 
@@ -106,8 +106,8 @@ def test_batches_are_as_large_as_the_model_says_and_no_larger():
 def test_a_checkpoint_knows_the_function():
     other = lambda rate, p, generator: 2 * thinned(rate, p, generator)
     one, two = (Model.from_torch(f, PRIOR) for f in (thinned, other))
-    assert about_model(one) == about_model(Model.from_torch(thinned, PRIOR))
-    assert about_model(one) != about_model(two)
+    assert model_fingerprint(one) == model_fingerprint(Model.from_torch(thinned, PRIOR))
+    assert model_fingerprint(one) != model_fingerprint(two)
 
 
 REFUSED = {

@@ -13,7 +13,7 @@ import dpsbi
 from dpsbi.analyst import infer as chosen
 from dpsbi.analyst.infer import OneBar
 from dpsbi.runs import running as running
-from dpsbi.runs.running import Call, Lines, progress_bar
+from dpsbi.runs.running import Call, LogProgress, progress_bar
 
 pytestmark = pytest.mark.filterwarnings("ignore:the result:UserWarning")
 
@@ -95,7 +95,7 @@ def test_a_long_run_says_in_a_log_which_engine_begins_and_how_it_ended(monkeypat
 
 def test_a_log_has_a_line_a_minute(clock, capsys):
     with progress_bar(1000, "moves", "simulations") as bar:
-        assert isinstance(bar, Lines)
+        assert isinstance(bar, LogProgress)
         for _ in range(20):
             clock.now += 10
             bar.update(25)
@@ -309,7 +309,7 @@ def test_simulations_behind_draws_are_counted(clock):
 
 
 def test_times_in_words():
-    said = [running.span(s) for s in (0.4, 59, 119, 3600, 7500)]
+    said = [running.human_time(s) for s in (0.4, 59, 119, 3600, 7500)]
     assert said == ["0 s", "59 s", "2 min", "60 min", "2 h 5 min"]
 
 

@@ -22,7 +22,7 @@ from scipy import stats
 
 from dpsbi import Model, Prior
 from dpsbi.owner.abcdp import simulate_pool
-from dpsbi.runs.fingerprint import about_model, told_apart
+from dpsbi.runs.fingerprint import fingerprint_of, model_fingerprint
 
 PRIOR = Prior(a=stats.norm())
 
@@ -204,16 +204,16 @@ EDITS |= {f"{what}, read": tuple(map(beside, pair)) for what, pair in PAIRS.item
 @pytest.mark.parametrize("what", EDITS)
 def test_an_edit_is_noticed(what):
     before, after = EDITS[what]
-    assert told_apart(before) != told_apart(after)
+    assert fingerprint_of(before) != fingerprint_of(after)
 
 
 @pytest.mark.parametrize("what", EDITS)
 def test_what_was_not_edited_is_the_same(what):
     before, _ = EDITS[what]
-    first = told_apart(before)
+    first = fingerprint_of(before)
     if isinstance(before, Simulator | Remembering) or what.startswith("a table"):
         before(np.zeros((2, 1)), None)  # counts its calls, remembers, fills a cache
-    assert told_apart(before) == first
+    assert fingerprint_of(before) == first
 
 
 def counting(scale):
@@ -314,20 +314,20 @@ KEEPING = [counting, logging, storing, told, aliased, scratch, recent, numbered,
 @pytest.mark.parametrize("make", KEEPING)
 def test_what_a_function_keeps_itself_does_not_count(make):
     simulate = make(2.0)
-    first = told_apart(simulate)
+    first = fingerprint_of(simulate)
     simulate(np.zeros((3, 1)), None)
-    assert told_apart(simulate) == first != told_apart(make(3.0))
+    assert fingerprint_of(simulate) == first != fingerprint_of(make(3.0))
 
 
 def copies_told(path):
     "What each that was packed there is told by, once it is opened."
     packed = pickle.loads(Path(path).read_bytes())
-    return {what: told_apart(pickle.loads(each)) for what, each in packed.items()}
+    return {what: fingerprint_of(pickle.loads(each)) for what, each in packed.items()}
 
 
 def test_another_process_tells_the_same(tmp_path):
     "Whose sets are in another order; of what it has made itself, and of what it was sent."
-    alone = {what: told_apart(before) for what, (before, _) in EDITS.items()}
+    alone = {what: fingerprint_of(before) for what, (before, _) in EDITS.items()}
     packed = {what: cloudpickle.dumps(before) for what, (before, _) in EDITS.items()}
     file = tmp_path / "packed"
     file.write_bytes(pickle.dumps(packed))
@@ -354,14 +354,14 @@ def holding(within, rng):
 
 
 def test_a_name_made_within_is_not_that_of_the_module(monkeypatch):
-    first = told_apart(holding)
+    first = fingerprint_of(holding)
     monkeypatch.setitem(globals(), "within", 2.0)
-    assert told_apart(holding) == first
+    assert fingerprint_of(holding) == first
 
 
 def test_made_twice_it_is_the_same():
-    assert told_apart(made()) == told_apart(made())
-    assert told_apart(recursive) == told_apart(recursive)
+    assert fingerprint_of(made()) == fingerprint_of(made())
+    assert fingerprint_of(recursive) == fingerprint_of(recursive)
 
 
 @pytest.mark.parametrize(
@@ -370,8 +370,8 @@ def test_made_twice_it_is_the_same():
 def test_priors_of_the_same_names_are_told_apart(other):
     simulate = made()
     one, two = Model(PRIOR, simulate), Model(Prior(a=other), simulate)
-    assert about_model(one) == about_model(Model(Prior(a=stats.norm()), simulate))
-    assert about_model(one)["prior"] != about_model(two)["prior"]
+    assert model_fingerprint(one) == model_fingerprint(Model(Prior(a=stats.norm()), simulate))
+    assert model_fingerprint(one)["prior"] != model_fingerprint(two)["prior"]
 
 
 class Own:
@@ -390,7 +390,7 @@ class Own:
 
 
 def test_priors_of_ones_own_are_told_apart():
-    one, two = (about_model(Model(Own(width), made())) for width in (1.0, 2.0))
+    one, two = (model_fingerprint(Model(Own(width), made())) for width in (1.0, 2.0))
     assert one["prior"] != two["prior"]
 
 

@@ -32,7 +32,7 @@ from dpsbi.analyst.em.latent import (  # noqa: F401
 )
 from ...mechanisms import Release
 from ...privacy import positive, whole_number
-from ...runs.fingerprint import about_model
+from ...runs.fingerprint import model_fingerprint
 from dpsbi.runs.running import (
     Call,
     Checkpoint,
@@ -471,7 +471,7 @@ def mcem(
     if final_simulations is not None:
         final_simulations = whole_number("final_simulations", final_simulations)
     e_step = EStep(release, latent, rng, nets, call.executor)
-    about = about_model(latent) | dict(nets=nets, theta0=theta.tolist(), most=most)
+    about = model_fingerprint(latent) | dict(nets=nets, theta0=theta.tolist(), most=most)
     saved = call.saved(about_run("mcem", rng, release, schedule=asdict(schedule), **about))
     steps, message = _iterate(schedule, e_step, theta, bounds, most, call, saved)
     n = max(100_000, steps[-1].simulations) if final_simulations is None else final_simulations

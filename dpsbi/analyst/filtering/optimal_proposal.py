@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.composite import Parts
-from ...models.state_space import Stepped
+from ...models.state_space import FunctionStateSpace
 
 # %% ../../../nbs/analyst/filtering/02_optimal_proposal.ipynb #ai-kernel
 SHARE = 0.01  # chance of a draw that is not aimed
@@ -310,7 +310,7 @@ def _shown(notes: dict, values: np.ndarray) -> bool:
     return np.array_equal(drawn, values)
 
 
-def _place(model: Stepped, rng) -> Place | None:
+def _place(model: FunctionStateSpace, rng) -> Place | None:
     "The place that drew the values of all paths, at all times; None where it is not one."
     theta = model.prior.sample(PARAMETERS, rng)
     state, t, places = model.start(theta, COPIES, rng), 0.0, None
@@ -335,7 +335,7 @@ def aim_of(model: Any, parts: Parts) -> Aim | None:
     parts : Parts
         What each time says.
     """
-    if not isinstance(model, Stepped) or parts.size != 1:
+    if not isinstance(model, FunctionStateSpace) or parts.size != 1:
         return None
     targets = _targets(parts)
     if not any(targets):

@@ -23,7 +23,7 @@ from ...mechanisms.composite import Parts, parts_of
 from ...models.model import Model, mechanism_log_prob, released_width
 from ...models.simulate import where_possible
 from dpsbi.models.state_space import (
-    CHECKED,  # noqa: F401
+    CHECKED_PATHS,  # noqa: F401
     StateSpace,
     check_run,
 )

@@ -37,11 +37,11 @@ from dpsbi.analyst.importance.proposals import (
 from ...mechanisms import Release
 from ...models.model import Model
 from ...models.simulate import where_possible
-from ...models.state_space import CHECKED, StateSpace, Stepped, check_run
+from ...models.state_space import CHECKED_PATHS, FunctionStateSpace, StateSpace, check_run
 from ...posterior.confidential import handed_over
 from ...posterior.posterior import MIXED, Posterior, rhat
 from ...privacy import whole_number
-from ...runs.fingerprint import about_model, about_proposal
+from ...runs.fingerprint import model_fingerprint, proposal_fingerprint
 from ...runs.running import Call, Journal, Running, about_run, in_order, warn
 
 # %% ../../../nbs/analyst/filtering/03_pseudo_marginal.ipynb #es-run
@@ -474,7 +474,7 @@ def _size(model, particles, limit):
 def _for_checks(model):
     "Simulations that go into checking the model: of its shapes, or of its independence."
     if hasattr(model, "step"):
-        return CHECKED + LOOKED * isinstance(model, Stepped)
+        return CHECKED_PATHS + LOOKED * isinstance(model, FunctionStateSpace)
     return TRIED if getattr(model, "independent", False) else 0
 
 
@@ -516,10 +516,10 @@ def _about(release, model, rng, method, draws, limit, proposal, particles, walk)
         by=method,
         draws=draws,
         limit=limit,
-        **about_model(model),
+        **model_fingerprint(model),
         paths=True,
         aimed=True,
-        proposal=about_proposal(proposal),
+        proposal=proposal_fingerprint(proposal),
         particles=particles,
         walk=asdict(walk) if method == "metropolis" else {},
     )

@@ -34,7 +34,7 @@ from ...posterior.confidential import all_values, handed_over, simulate_kept
 from ...posterior.posterior import Posterior
 from ...posterior.weights import Keeper
 from ...runs.checkpoint import Periodic
-from ...runs.fingerprint import about_model, about_proposal
+from ...runs.fingerprint import model_fingerprint, proposal_fingerprint
 from ...runs.running import Call, Running, Working, about_run, warn
 
 # %% ../../../nbs/analyst/importance/03_amis.ipynb #bfab932d

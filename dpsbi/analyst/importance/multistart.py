@@ -37,7 +37,7 @@ from ...posterior.confidential import handed_over, simulate_kept
 from ...posterior.posterior import Posterior
 from ...posterior.weights import BELIEVED, Keeper, kish, kurtosis, normalise, weighted_mean
 from ...privacy import whole_number
-from ...runs.fingerprint import about_model, told_apart
+from ...runs.fingerprint import fingerprint_of, model_fingerprint
 from ...runs.running import Call, Journal, Running, about_run, check_generator, warn
 from ...utils import widened
 
@@ -480,7 +480,7 @@ def _other(search) -> dict:
             "search must be a function of a budget, the draws of a round and a generator, "
             f"not {search!r}"
         )
-    return dict(search=told_apart(search)) if search is not explore else {}
+    return dict(search=fingerprint_of(search)) if search is not explore else {}
 
 # %% ../../../nbs/analyst/importance/04_multistart.ipynb #3c5499f7
 ALONE = (
@@ -593,7 +593,7 @@ def consensus(
     release = check_release(release, model)
     check_rounds(release, 1, 1, DEFENSIVE)
     check_generator(rng)
-    what = about_model(model) | dict(target=target_ess, limit=max_simulations)
+    what = model_fingerprint(model) | dict(target=target_ess, limit=max_simulations)
     what |= dict(thrifty=True) if thrifty else {}
     what |= _other(search)
     about = about_run("consensus", rng, release, version=2, **what)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms import Release
-from ...models.functions import OfTheGenerator
+from ...models.functions import GeneratorError
 from ...models.model import Model
 from ...models.replay import NotByRow, Replay
 from ...posterior.confidential import all_values
@@ -222,7 +222,7 @@ def traced(
     return Trace(s, watched.notes, replay.tape.read_out(), replay.tape.used)
 
 # %% ../../../nbs/analyst/marginal/01_trace.ipynb #3cc61e93
-class NotLast(ValueError, OfTheGenerator):
+class NotLast(ValueError, GeneratorError):
     "A draw that was taken for a last one is none."
 
 

@@ -20,7 +20,7 @@ from ...models.model import check_release
 from ...posterior.posterior import Posterior, chains_posterior, rhat
 from ...posterior.weights import LIMIT, Every, of_chains
 from ...privacy import whole_number
-from ...runs.fingerprint import about_model
+from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, Running, about_run, in_order
 
 # %% ../../../nbs/analyst/mcmc/01_da_mcmc.ipynb #8b44683b
@@ -335,7 +335,7 @@ def da_mcmc(
     moves = _check_moves(latent_model, moves)
     plan = _Plan(chains, math.ceil(draws / chains) * thin, warmup, thin, moves)
     about = asdict(plan)
-    told = about_run("da_mcmc", rng, release, version=4, **about, **about_model(latent_model))
+    told = about_run("da_mcmc", rng, release, version=4, **about, **model_fingerprint(latent_model))
     theta, s, rates = _all_groups(release, latent_model, plan, call, call.saved(told), rng)
     mean = np.average(rates, axis=0, weights=plan.sizes).tolist()
     about |= dict(zip(("acceptance", "moved", "near", "size"), mean))

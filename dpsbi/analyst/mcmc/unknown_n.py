@@ -21,7 +21,7 @@ from ...mechanisms import Independent, Laplace, Mechanism, Release
 from ...models.model import check_complete
 from ...posterior.posterior import Posterior, chains_posterior
 from ...privacy import whole_number
-from ...runs.fingerprint import about_model
+from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, Running, about_run, in_order
 
 # %% ../../../nbs/analyst/mcmc/02_unknown_n.ipynb #un-protocol
@@ -511,7 +511,7 @@ def da_unknown_n(
     sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin, moves=moves)
     prior = [float(v) for v in (size.mean(), size.std(), *size.support())]
-    settings = about | about_model(latent_model) | dict(version=3, size=prior)
+    settings = about | model_fingerprint(latent_model) | dict(version=3, size=prior)
     saved = call.saved(about_run("da_unknown_n", rng, release, **settings))
     nothing = np.empty((0, sweeps // thin, len(latent_model.names) + 1))
     done = saved.load() or dict(theta=nothing, rates=np.empty((0, 4)))

@@ -34,7 +34,7 @@ from ...models.prior import FreePrior, Prior, check_continuous
 from ...models.simulate import simulate_query, where_possible
 from ...posterior.posterior import Posterior
 from ...privacy import Query, positive, read_arrays, whole_number, write_atomically
-from ...runs.fingerprint import about_model, told_apart
+from ...runs.fingerprint import fingerprint_of, model_fingerprint
 from ...runs.running import Call, Checkpoint, NeuralRunning, about_run, warn
 
 # %% ../../../nbs/analyst/neural/04_amortise.ipynb #bud-budgets-b1
@@ -680,8 +680,8 @@ def amortise(
     how = Learning(training, noise_draws, call.device)
     many = isinstance(mechanism, Budgets)
     mechanism = mechanism if many else with_codes(mechanism)
-    about = dict(mechanism=mechanism, simulations=simulations, query=told_apart(query.fn))
-    saved = call.saved(about_run("amortise", rng, **about, **about_model(model)))
+    about = dict(mechanism=mechanism, simulations=simulations, query=fingerprint_of(query.fn))
+    saved = call.saved(about_run("amortise", rng, **about, **model_fingerprint(model)))
     sims = prior_simulations(query, model, simulations, rng, call, saved)
     if not many:
         check_members(mechanism, sims.s[0][: sims.s.shape[1] - (query.smoothness is not None)])

@@ -28,7 +28,7 @@ from ...posterior.chains import ess_of, rhat
 from ...posterior.posterior import Posterior
 from ...posterior.weights import kish
 from ...privacy import Query, whole_number
-from ...runs.fingerprint import about_model, told_apart
+from ...runs.fingerprint import fingerprint_of, model_fingerprint
 from ...runs.running import Call, Checkpoint, NeuralRunning, about_run, check_generator
 
 # %% ../../../nbs/analyst/neural/09_rnpe.ipynb #0e70e7bb
@@ -398,7 +398,7 @@ def _check_values(release: Release, error: Any) -> None:
 def _settings(query, model, simulations, training) -> dict:
     "What the networks depend on, in plain values; ValueError for too few simulations."
     whole_number("simulations", simulations, 500)
-    learnt = about_model(model) | dict(step=query.step, values=told_apart(query.fn))
+    learnt = model_fingerprint(model) | dict(step=query.step, values=fingerprint_of(query.fn))
     return learnt | dict(simulations=simulations, training=asdict(training))
 
 

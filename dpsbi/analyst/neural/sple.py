@@ -40,7 +40,7 @@ from ...models.simulate import simulate_query
 from ...posterior.chains import ess_of, rhat
 from ...posterior.posterior import MIXED
 from ...posterior.weights import kish, log_sum
-from ...runs.fingerprint import about_model
+from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, NeuralRunning, about_run, warn
 
 # %% ../../../nbs/analyst/neural/08_sple.ipynb #f619960e
@@ -211,7 +211,7 @@ def sple(
     within = replace(model, prior=PriorInNormalCoordinates(model.prior))
     run = LikelihoodRounds(within.prior, simulations, training.defensive)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
-    settings |= dict(form=asdict(form), coordinates="normal", **about_model(model))
+    settings |= dict(form=asdict(form), coordinates="normal", **model_fingerprint(model))
     # before anything is spawned: a run may be given more rounds later
     about = about_run("sple", rng, release, **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)

@@ -42,7 +42,7 @@ from ...models.model import Model, check_release, simulate
 from ...models.prior import Prior, check_continuous
 from ...posterior.posterior import Posterior
 from ...posterior.weights import kish, log_sum, normalise
-from ...runs.fingerprint import about_model
+from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, Checkpoint, NeuralRunning, about_run, warn
 
 # %% ../../../nbs/analyst/neural/05_sppe.ipynb #fb009a02
@@ -326,7 +326,7 @@ def sppe(
     run = NeuralRounds(model.prior, simulations, share, device=call.device)
     settings = dict(simulations=simulations, noise_draws=noise_draws, training=asdict(training))
     # before anything is spawned: a run may be given more rounds later
-    about = about_run("sppe", rng, release, **about_model(model), **settings)
+    about = about_run("sppe", rng, release, **model_fingerprint(model), **settings)
     saved, (*children, last) = call.saved(about), rng.spawn(rounds + 1)
     run.restore(saved.load() or dict(z=[], s=[], log_eta=[]), release.s_dp)
 

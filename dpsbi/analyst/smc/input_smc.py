@@ -30,26 +30,26 @@ from dpsbi.analyst.smc.tempering import (
 )
 from ...mechanisms import Release
 from ...models.model import Model, check_release, released_width
-from ...models.replay import probe_size, runs_by_row
+from ...models.replay import probe_simulations, runs_by_row
 from ...posterior.chains import rhat
 from ...posterior.confidential import handed_over
 from ...posterior.posterior import Posterior
 from ...posterior.weights import of_chains
 from ...privacy import whole_number
-from ...runs.fingerprint import about_model
+from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, Running, about_run, check_generator, warn
 
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #b3dedee4
 FEWEST = 2000  # simulations, below which nothing can be said
 LARGEST = 2**28  # numbers in the tapes of all particles
 PARTICLES = 1000  # the most of a population
-MOST_BEGUN = POPULATIONS * PARTICLES + 40 + probe_size()  # simulations before any move
+MOST_BEGUN = POPULATIONS * PARTICLES + 40 + probe_simulations()  # simulations before any move
 AUDITED = 4  # rows that are run once more at the end, one at a time
 
 
 def _told(release, model, draws, limit, rng) -> dict:
     "The fingerprint of a run."
-    settings = about_model(model) | dict(version=4, draws=draws, limit=limit)
+    settings = model_fingerprint(model) | dict(version=4, draws=draws, limit=limit)
     return about_run("input_smc", rng, release, **settings)
 
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #5e6ad916
@@ -142,7 +142,7 @@ def input_smc(
     journal = SlowJournal(call.saved(about))
     probe, begin, rise, run, audit = rng.spawn(5)
     by_row = runs_by_row(model, release.query, probe, released_width(release))
-    tally = dict(made=probe_size(), failed=0, outside=0)
+    tally = dict(made=probe_simulations(), failed=0, outside=0)
     with call.bar(max_simulations, "input SMC", "simulations") as bar:
         limit = max_simulations - AUDITED
         about = release, model, coordinates, by_row, limit, call.executor, journal, bar, tally

@@ -33,7 +33,7 @@ from ...posterior.confidential import handed_over, simulate_kept
 from ...posterior.posterior import Posterior
 from ...posterior.weights import Keeper, Thinned, log_sum
 from ...privacy import whole_number
-from ...runs.fingerprint import about_model
+from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, Checkpoint, Running, about_run, in_order, model_batches
 
 # %% ../../../nbs/analyst/smc/01_smc_abc.ipynb #ca8f65ae
@@ -633,7 +633,7 @@ def smc_abc(
     _check(release, kernel, draws, tolerance, populations, max_simulations)
     scale = _scale(scale, release)
     settings = dict(draws=draws, tolerance=tolerance, limit=max_simulations)
-    told = dict(scale=None if scale is None else scale.tolist(), **about_model(model))
+    told = dict(scale=None if scale is None else scale.tolist(), **model_fingerprint(model))
     told |= dict(kernel=kernel, settings=settings, populations=asdict(populations))
     about = about_run("smc_abc", rng, release, version=2, **told)
     chosen = _kernel_of(kernel, release.s_dp, tolerance, scale)
