@@ -333,7 +333,7 @@ def test_another_process_tells_the_same(tmp_path):
     file.write_bytes(pickle.dumps(packed))
     asked = (
         "import json, sys; import test_told_apart as t; "
-        "alone = {what: t.told_apart(before) for what, (before, _) in t.EDITS.items()}; "
+        "alone = {what: t.fingerprint_of(before) for what, (before, _) in t.EDITS.items()}; "
         "print(json.dumps([alone, t.copies_told(sys.argv[1])]))"
     )
     line, here = [sys.executable, "-c", asked, str(file)], str(Path(__file__).parent)
