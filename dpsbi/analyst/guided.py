@@ -30,7 +30,7 @@ from ..mechanisms import Release
 from ..mechanisms.composite import Parts, parts_of
 from ..models.model import Model, released_width
 from ..models.prior import Prior
-from ..models.replay import Replay, level, probe_size, replayed, runs_by_row
+from ..models.replay import Replay, level, probe_simulations, replayed, runs_by_row
 from ..models.simulate import lost_of
 from ..posterior.confidential import all_values, handed_over, values_asked
 from ..posterior.posterior import Posterior
@@ -780,7 +780,7 @@ def guided_values(
     call = Call.of(running, guided_values)
     limit = whole_number("max_simulations", max_simulations, FEWEST, most=None)
     release = _checked(release, model, draws)
-    settings = about_model(model) | dict(draws=draws, limit=limit, compared=True)
+    settings = model_fingerprint(model) | dict(draws=draws, limit=limit, compared=True)
     about = about_run("guided_values", rng, release, **settings)
     journal, tally = Journal(call.saved(about)), dict(made=probe_simulations(), failed=0, outside=0)
     probe, pilot, draw, test = rng.spawn(4)
