@@ -27,7 +27,7 @@ from dpsbi.analyst.importance.multistart import consensus
 from dpsbi.analyst.refine import pool
 from dpsbi.checks.testing import agrees
 from dpsbi.posterior.plots import curve
-from dpsbi.posterior.posterior import Draws, Posterior, pack, unpack
+from dpsbi.posterior.posterior import Posterior, pack, unpack
 from dpsbi.posterior.weights import Thinned
 from dpsbi.privacy import identity
 
@@ -83,7 +83,7 @@ def test_a_failed_simulation_has_no_values():
 )
 def test_values_that_cannot_be_are_refused(values):
     with pytest.raises(ValueError, match="values must"):
-        Draws(np.zeros(4), values=values)
+        Posterior(np.zeros(4), values=values)
 
 
 def test_many_values_are_drawn_along_their_index():
