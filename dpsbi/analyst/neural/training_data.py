@@ -6,8 +6,7 @@
 __all__ = ['REACH', 'ROWS', 'GAIN', 'SHARED_BY', 'CURVED', 'NUMBERS', 'SPARE', 'CLEARLY', 'KNOTS', 'HIDDEN', 'STEPS', 'STALE',
            'LEARNT', 'INNER', 'PARTNERS', 'POOL', 'ENOUGH', 'SHARP', 'SHARED', 'FEW', 'SHARE', 'LOST', 'MANY',
            'bounded', 'Scaling', 'bent', 'bends', 'products', 'pieces', 'fit_scaling', 'Simulations', 'Chance',
-           'temper', 'scaled_exp', 'Simulated', 'Weighing', 'Pairs', 'power_of', 'around', 'Near', 'noise_widths',
-           'focus', 'near_release']
+           'temper', 'scaled_exp', 'Pairs', 'power_of', 'around', 'Near', 'noise_widths', 'focus', 'near_release']
 
 # %% ../../../nbs/analyst/neural/02_training_data.ipynb #3ea7d101
 import math
@@ -530,10 +529,26 @@ def _partners(log_w, n, rng) -> np.ndarray:
     rows = [np.searchsorted(row, at) for row, at in zip(reached, points)]
     return np.minimum(np.concatenate(rows), log_w.shape[1] - 1)
 
-# %% ../../../nbs/analyst/neural/02_training_data.ipynb #74d14b8e-b1
+# %% ../../../nbs/analyst/neural/02_training_data.ipynb #74d14b8e
 @dataclass(frozen=True, eq=False)
-class Simulated:
-    "Simulations with their weights, and the contexts that they make; for the fields see `Pairs`."
+class Pairs:
+    """Training pairs (z, s̃), drawn afresh by each call.
+
+    Contexts s̃ come from simulations with weights v, parameters from the weights W(s̃).
+
+    Parameters
+    ----------
+    mechanism : any with sample and log_prob (the latter only for partners and s_dp)
+    z, s : arrays (N, free) and (N, w), the simulations
+    log_u : array (N,), prior over proposal
+    log_v : array (N,), weights by which simulations make contexts
+    s_dp : array (r,), the published release, as a context of its own
+    at : share of the pairs that have s_dp for their context
+    draws, kind : nested noise draws of a simulation, as in `rqmc.noise_draws`
+    partners : parameters drawn for each context; 0: only its own simulation
+    near : None, or a function of contexts (..., r), log g (...); then pairs are simulations
+        with their own noise, weighted by u g(s̃), and nothing else counts
+    """
 
     mechanism: object
     z: np.ndarray
@@ -563,11 +578,6 @@ class Simulated:
         ]
         return self.log_u + np.concatenate(blocks)
 
-# %% ../../../nbs/analyst/neural/02_training_data.ipynb #74d14b8e-b2
-@dataclass(frozen=True, eq=False)
-class Weighing(Simulated):
-    "How many simulations share a context, and pairs by weights alone."
-
     def _weighed(self, rng, size) -> tuple[np.ndarray, np.ndarray]:
         "Simulations with their own noise, drawn with weights u g, or u where no g is positive."
         c = nested_noise(self.mechanism, self.s, self.draws, rng, self.kind)
@@ -581,27 +591,6 @@ class Weighing(Simulated):
         "The median effective number of simulations that share the weight W at a context."
         _, c = self.contexts(32, rng)
         return float(np.median([kish(row) for row in self.log_w(c)]))
-
-# %% ../../../nbs/analyst/neural/02_training_data.ipynb #74d14b8e
-@dataclass(frozen=True, eq=False)
-class Pairs(Weighing):
-    """Training pairs (z, s̃), drawn afresh by each call.
-
-    Contexts s̃ come from simulations with weights v, parameters from the weights W(s̃).
-
-    Parameters
-    ----------
-    mechanism : any with sample and log_prob (the latter only for partners and s_dp)
-    z, s : arrays (N, free) and (N, w), the simulations
-    log_u : array (N,), prior over proposal
-    log_v : array (N,), weights by which simulations make contexts
-    s_dp : array (r,), the published release, as a context of its own
-    at : share of the pairs that have s_dp for their context
-    draws, kind : nested noise draws of a simulation, as in `rqmc.noise_draws`
-    partners : parameters drawn for each context; 0: only its own simulation
-    near : None, or a function of contexts (..., r), log g (...); then pairs are simulations
-        with their own noise, weighted by u g(s̃), and nothing else counts
-    """
 
     def __call__(self, rng: np.random.Generator, size: int = POOL) -> tuple[np.ndarray, np.ndarray]:
         "About `size` pairs z (n, free), contexts (n, r)."

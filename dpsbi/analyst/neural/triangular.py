@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BOUND', 'TERMS', 'BANDS', 'WEAK', 'STRONG', 'Pairs', 'PLENTY', 'FEW', 'CHANCE', 'bounded', 'monomials', 'polynomial',
-           'Kernel', 'fit_kernel', 'fit_log_mean', 'TriangularMap', 'Triangular', 'fit_layer']
+           'Kernel', 'fit_kernel', 'fit_log_mean', 'Triangular', 'fit_layer']
 
 # %% ../../../nbs/analyst/neural/06_triangular.ipynb #0a438233
 import math
@@ -216,10 +216,23 @@ def _log_sd(variance: np.ndarray, g: np.ndarray) -> np.ndarray:
     "Log of the standard deviation (n,), at what it is regressed on, with coefficients g."
     return 0.5 * np.clip(variance @ g, -20, 10)
 
-# %% ../../../nbs/analyst/neural/06_triangular.ipynb #2a5034f8-b1
+# %% ../../../nbs/analyst/neural/06_triangular.ipynb #2a5034f8
 @dataclass(frozen=True, eq=False)
-class TriangularMap:
-    "Means and variances that depend on the parameters; for the fields see `Triangular`."
+class Triangular:
+    """An invertible map of releases, given parameters, to residuals of unit variance.
+
+    Coordinates are taken in order.
+
+    Parameters
+    ----------
+    origin, bend : arrays (r,), see `scaling.bent`
+    centre, spread : arrays (r,), units of the bent releases
+    mean : coefficients of each coordinate's mean
+    log_variance : coefficients of each coordinate's log variance
+    degree : 0 has the parameters alone, 1 the coordinates before, 2 their products with u,
+        3 their squares and products
+    terms : of the parameters: "lines", "squares" (and lines), or "products" (and all these)
+    """
 
     origin: np.ndarray
     bend: np.ndarray
@@ -246,24 +259,6 @@ class TriangularMap:
             out[:, j] = (y[:, j] - mean @ b) * np.exp(-half)
             log_det = log_det - half
         return out, log_det
-
-# %% ../../../nbs/analyst/neural/06_triangular.ipynb #2a5034f8
-@dataclass(frozen=True, eq=False)
-class Triangular(TriangularMap):
-    """An invertible map of releases, given parameters, to residuals of unit variance.
-
-    Coordinates are taken in order.
-
-    Parameters
-    ----------
-    origin, bend : arrays (r,), see `scaling.bent`
-    centre, spread : arrays (r,), units of the bent releases
-    mean : coefficients of each coordinate's mean
-    log_variance : coefficients of each coordinate's log variance
-    degree : 0 has the parameters alone, 1 the coordinates before, 2 their products with u,
-        3 their squares and products
-    terms : of the parameters: "lines", "squares" (and lines), or "products" (and all these)
-    """
 
     def log_prob(self, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         "Log density (n,) at x (n, r), u (n, d), of standard normal residuals."
