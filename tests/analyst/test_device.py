@@ -99,7 +99,7 @@ def accelerator():
                 "torch.optim.optimizer._get_fused_kernels_supported_devices",
                 lambda: ["cpu", "meta"],
             ),
-            mock.patch("dpsbi.analyst.neural.flow.FEWEST", 1),
+            mock.patch("dpsbi.analyst.neural.flow._MIN_ROWS_ON_DEVICE", 1),
             Accelerator(),
         ):
             yield
@@ -149,8 +149,8 @@ def test_the_stand_in_notices_what_a_machine_would(device):
 def by_tensors():
     "On the processor too, where layers go by hand otherwise."
     with (
-        mock.patch("dpsbi.analyst.neural.flow.on_processor", lambda x: False),
-        mock.patch("dpsbi.analyst.neural.flow.on_processor", lambda x: False),
+        mock.patch("dpsbi.analyst.neural.flow._on_processor", lambda x: False),
+        mock.patch("dpsbi.analyst.neural.flow._on_processor", lambda x: False),
     ):
         yield
 

@@ -316,7 +316,7 @@ def test_the_package_s_curves_are_the_compiled_ones(k, kind, most):
     layer = Spline([1, 1], lambda i, o: torch.nn.Identity(), k, "linear", bound)
     layer.transform_net.hidden_features = 1  # numbers as they are
     given = [torch.as_tensor(a).requires_grad_() for a in (x, raw)]
-    with mock.patch("dpsbi.analyst.neural.flow.on_processor", lambda x: False):
+    with mock.patch("dpsbi.analyst.neural.flow._on_processor", lambda x: False):
         found = layer._piecewise_cdf(*given)
         torch.autograd.backward(found, [torch.as_tensor(a) for a in by])
         tensors = [each.detach().numpy() for each in (*found, given[0].grad, given[1].grad)]
@@ -384,7 +384,7 @@ def test_an_array_of_products_is_bounded(k, kept):
         return made[-1]
 
     with mock.patch.multiple(
-        "dpsbi.analyst.neural.training_data", NUMBERS=30_000, products=counted
+        "dpsbi.analyst.neural.training_data", _MAX_PRODUCTS=30_000, products=counted
     ):
         scaling = fit_scaling(x, c, noise=np.full(k, 0.1))
     assert len(scaling.slope) == kept

@@ -36,7 +36,7 @@ from dpsbi import (
     Release,
     join,
 )
-from dpsbi.analyst.neural.likelihood import Line
+from dpsbi.analyst.neural.likelihood import Dequantiser
 from dpsbi.analyst.neural.training import Shape, Training
 from dpsbi.checks.testing import agrees
 from dpsbi.mechanisms import RandomisedResponse, SmoothLaplace, coded, observed
@@ -277,7 +277,7 @@ def test_what_comes_again_has_a_cell(noise, done):
     "False alarms: as `agrees` states."
     seen, rng = coded(observed(published(noise, done))), np.random.default_rng(2)
     s = np.repeat(seen.query(np.array([[7.0, 11.0]])), 500, axis=0)
-    line = Line.of(seen, s, rng)
+    line = Dequantiser.of(seen, s, rng)
     v, x = seen.mechanism.sample(s, rng), line.noise(s, 8, rng, "mc").reshape(-1, seen.s_dp.size)
     parts = parts_of(seen.mechanism, seen.s_dp)
     (middles, widths), (middle, width) = line.cells(v), line.cells(seen.s_dp)

@@ -11,9 +11,9 @@ from threadpoolctl import threadpool_limits
 
 from dpsbi.analyst.importance.proposals import StudentMixture, log_prior
 from dpsbi.analyst.neural.likelihood import (
+    Dequantiser,
     Fit,
-    Kernel,
-    Line,
+    TiltKernel,
     cell,
     fit_kernel,
     fit_likelihood,
@@ -24,9 +24,9 @@ from dpsbi.analyst.neural.likelihood import (
     weighed,
 )
 from dpsbi.analyst.neural.sple import (
-    Box,
     LikelihoodRounds,
     Region,
+    UniformBox,
     among,
     around_chains,
     beyond,
@@ -89,7 +89,7 @@ def test_log_mean_recovers_a_log_linear_mean():
 
 def test_tilting_a_normal_changes_nothing():
     "Z(θ) f_k(s_dp | θ) / k(s_dp) is f(s_dp | θ), here all in closed form."
-    kernel = Kernel(np.array([1.0]), np.array([[0.7]]))
+    kernel = TiltKernel(np.array([1.0]), np.array([[0.7]]))
     theta, grid = np.linspace(-2, 2, 5)[:, None], np.linspace(-15, 15, 20_001)
     f = stats.norm(theta, 1.3).pdf(grid) * np.exp(kernel.log(grid[:, None]))
     z = np.trapezoid(f, grid, axis=1)
@@ -118,7 +118,7 @@ def test_whole_numbers():
     seen = [
         Release([37.0], counts.counting_query(), DiscreteLaplace(scale)) for scale in (0.3, 5.0)
     ]
-    lines = [Line.of(release, s, rng) for release in seen]
+    lines = [Dequantiser.of(release, s, rng) for release in seen]
     x = lines[1].noise(s, 4, rng)
     assert not np.any(x == np.round(x))
     assert stats.kstest((x - np.floor(x)).ravel(), "uniform").pvalue > 1e-6
@@ -145,7 +145,7 @@ def test_values_without_a_density_have_the_likelihood_of_their_cell(v, mechanism
     prior = Prior(rate=law)
     theta = prior.sample(2000, rng)
     z, s = prior.to_unconstrained(theta), rng.poisson(theta, (2000, len(v))).astype(float)
-    box = Box(z.min(0), z.max(0))
+    box = UniformBox(z.min(0), z.max(0))
     region = Region(box, box.level, z.mean(0), z.std(0))
     fitted = fit_likelihood(release, prior, z, s, region, rng=rng, steps=0, progress=False)
     rate, k = np.linspace(*(1.01 * theta.min(), 0.99 * theta.max()), 500), np.arange(60.0)
@@ -229,7 +229,7 @@ def test_a_tilt_needs_simulations_for_each_coefficient_of_its_regression():
     "Of 600 simulations 300 keep their weight: enough for four coefficients, not for 231."
     for d, tilted in ((1, True), (20, False)):
         prior = Prior(**{f"z{k}": stats.norm() for k in range(d)})
-        box = Box(-np.full(d, 4.0), np.full(d, 4.0))
+        box = UniformBox(-np.full(d, 4.0), np.full(d, 4.0))
         z = np.random.default_rng(1).normal(size=(600, d))
         region = Region(box, box.level, np.zeros(d), np.ones(d))
         release = Release(np.zeros(d), Query(identity, 1, dim=d), Laplace(1.0))
@@ -353,7 +353,7 @@ def test_the_next_round_is_among_few_simulations(monkeypatch, d, form, apart, wa
 
 
 def test_the_border_of_a_region():
-    box = Box(-np.ones(2), np.ones(2))
+    box = UniformBox(-np.ones(2), np.ones(2))
     region = Region(box, box.level, np.zeros(2), np.ones(2))
     at = np.array([[0.0, 0.0], [0.99, 0.0], [0.97, -0.5], [3.0, 0.0]])
     assert region.at_border(at).tolist() == [False, True, False, True]
@@ -523,7 +523,7 @@ def simulated_of_one(failing, n, seed):
 
 def fitted_of_one(failing, n=2000, seed=0):
     z, s, rng = simulated_of_one(failing, n, seed)
-    box = Box(z.min(0), z.max(0))
+    box = UniformBox(z.min(0), z.max(0))
     region, prior = Region(box, box.level, z.mean(0), z.std(0)), Prior(t=stats.norm())
     fitted = fit_likelihood(OF_ONE, prior, z, s, region, rng=rng, steps=0, progress=False)
     return fitted, z, s

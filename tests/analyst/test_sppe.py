@@ -14,7 +14,7 @@ from dpsbi.analyst.neural import training_data as pairs_room
 from dpsbi.analyst.neural.amortise import Estimator, amortise
 from dpsbi.analyst.neural.sple import sple
 from dpsbi.analyst.neural.sppe import NeuralRounds, sppe
-from dpsbi.analyst.neural.training import CORRECTIONS, Fitted, Learning, Shape, Training
+from dpsbi.analyst.neural.training import _CORRECTIONS, FittedFlow, Learning, Shape, Training
 from dpsbi.analyst.neural.training_data import Pairs, temper
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.models.model import Model
@@ -50,7 +50,7 @@ NOISES = [
 PAIRED = [
     pytest.param(*noise, correction, marks=[pytest.mark.slow] * ((i + j) % 3 > 0))
     for i, noise in enumerate(NOISES)
-    for j, correction in enumerate(CORRECTIONS)
+    for j, correction in enumerate(_CORRECTIONS)
 ]
 
 
@@ -173,7 +173,7 @@ def test_a_pool_of_contexts_costs_no_more_than_so_much(n, partners):
     pairs = module._pairs(noise, s_dp, sims, how, None, 0.0, rng)
     assert pairs.partners == partners
     contexts = module.POOL / partners
-    assert partners == 1 or contexts * min(n, module.INNER) * 24 < 1.2 * module.WORK
+    assert partners == 1 or contexts * min(n, module.INNER) * 24 < 1.2 * module._MAX_POOL_DENSITIES
 
 
 def test_with_few_parameters_rounds_never_go_back():
@@ -230,7 +230,7 @@ def test_held_out_pairs_lie_where_training_goes(monkeypatch):
 
     def spied(draw, held_out, **_):
         pairs.update(inside=draw(rng), outside=held_out)
-        return Fitted(None, *np.zeros((3, 1)))
+        return FittedFlow(None, *np.zeros((3, 1)))
 
     monkeypatch.setattr(module, "fit", spied)
     module.train(
@@ -257,7 +257,7 @@ def test_a_network_for_every_release_begins_at_bent_contexts_of_all_simulations(
     s = rng.poisson(np.exp(z), (3000, 4)).astype(float)
     log_p = stats.norm(3, 1).logpdf(z[:, 0])
     monkeypatch.setattr(module, "_begun", lambda *of: starts.append(begun(*of)) or starts[-1])
-    unfitted = Fitted(None, *np.zeros((3, 1)))
+    unfitted = FittedFlow(None, *np.zeros((3, 1)))
     monkeypatch.setattr(module, "fit", lambda *_, **__: unfitted)
     scale_by, bends = module.fit_scaling, []
     spy = lambda *first, **how: bends.append(how) or scale_by(*first, **how)  # noqa: E731
@@ -283,7 +283,7 @@ def test_a_start_is_made_of_so_many_simulations_at_most(monkeypatch):
     log_p = stats.norm(2, 0.5).logpdf(z).sum(axis=1)
     sims = module.Simulations(z, s, log_p, log_p, np.zeros(3000))
     prior = Prior(**{name: stats.norm(2, 0.5) for name in "abc"})
-    unfitted = Fitted(None, *np.zeros((3, 1)))
+    unfitted = FittedFlow(None, *np.zeros((3, 1)))
     monkeypatch.setattr(module, "fit", lambda draw, *_, **__: firsts.append(draw(rng)) or unfitted)
     monkeypatch.setattr(module, "INNER", 1000)
     about = dict(rng=rng, how=Learning(Training()), steps=1, progress=False)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dpsbi.analyst.neural.triangular import (
-    BANDS,
+    _MAX_BANDS,
     TERMS,
     Triangular,
     _bases,
@@ -140,7 +140,7 @@ def test_coefficients_belong_together_by_how_far_before_they_reach(degree):
         farthest = (mean(t) != mean(t + (np.arange(9) == k))).any(axis=0)
         farthest &= (mean(t) == mean(t + (np.arange(9) < k))).all(axis=0)
         assert farthest.any() == (degree > 0)
-        assert (groups[farthest] % BANDS == d + 1 + band).all()
+        assert (groups[farthest] % _MAX_BANDS == d + 1 + band).all()
 
 
 @pytest.mark.parametrize("terms", TERMS)
