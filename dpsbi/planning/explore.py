@@ -476,7 +476,9 @@ def _simulated(model, designs, sizes, effort, truth, delta, rng, call) -> list[P
     pools = []
     for n in sizes:
         queries = [_made(design(n), 1.0, delta)[0] for design in designs.values()]
-        told = about_public(model(n)) | dict(n=n, queries=[code_of(q.fn) for q in queries])
+        told = public_fingerprint(model(n)) | dict(
+            n=n, queries=[code_fingerprint(q.fn) for q in queries]
+        )
         journal = Journal(call.saved(about_run("explore", rng, **told)))
         pools.append(pool_of(model(n), queries, effort, truth, rng.spawn(1)[0], call, journal))
     return pools

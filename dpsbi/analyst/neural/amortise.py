@@ -291,8 +291,8 @@ def amortise(
     how = Learning(training, noise_draws, call.device)
     many = isinstance(mechanism, Budgets)
     mechanism = mechanism if many else with_codes(mechanism)
-    about = dict(mechanism=mechanism, simulations=simulations, query=told_apart(query.fn))
-    saved = call.saved(about_run("amortise", rng, **about, **about_model(model)))
+    about = dict(mechanism=mechanism, simulations=simulations, query=fingerprint_of(query.fn))
+    saved = call.saved(about_run("amortise", rng, **about, **model_fingerprint(model)))
     sims = prior_simulations(query, model, simulations, rng, call, saved)
     if not many:
         check_members(mechanism, sims.s[0][: sims.s.shape[1] - (query.smoothness is not None)])

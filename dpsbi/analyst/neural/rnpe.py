@@ -229,7 +229,7 @@ def _check_values(release: Release, error: Any) -> None:
 def _settings(query, model, simulations, training) -> dict:
     "What the networks depend on, in plain values; ValueError for too few simulations."
     whole_number("simulations", simulations, 500)
-    learnt = about_model(model) | dict(step=query.step, values=told_apart(query.fn))
+    learnt = model_fingerprint(model) | dict(step=query.step, values=fingerprint_of(query.fn))
     return learnt | dict(simulations=simulations, training=asdict(training))
 
 
