@@ -18,7 +18,7 @@ from ..mechanisms.base import lacking, log_bound
 from ..models.model import Model, check_release, mechanism_log_prob, released_width
 from ..posterior.confidential import all_values, handed_over
 from ..posterior.posterior import Posterior
-from ..posterior.weights import Keeper
+from ..posterior.weights import Reservoir
 from ..privacy import whole_number
 from ..runs.checkpoint import Periodic
 from ..runs.fingerprint import about_model, about_proposal
@@ -188,7 +188,7 @@ def _run(target, call, saved, rng):
     done = saved.load() or _nothing(target)
     theta, log_weights = [done["theta"]], [done["log_weights"]]
     batches, simulations, failed = map(int, done["counts"])
-    keeper, often = Keeper(rng), Periodic(saved)
+    keeper, often = Reservoir(rng), Periodic(saved)
     keeper.restore(done)
     accepted = len(done["theta"])
 

@@ -32,7 +32,7 @@ from ...models.model import Model, check_release, query_values, released_width
 from ...models.simulate import in_batches, where_possible
 from ...posterior.confidential import all_values, handed_over, simulate_kept
 from ...posterior.posterior import Posterior
-from ...posterior.weights import Keeper
+from ...posterior.weights import Reservoir
 from ...runs.checkpoint import Periodic
 from ...runs.fingerprint import about_model, about_proposal
 from ...runs.running import Call, Running, Working, about_run, warn
@@ -234,14 +234,14 @@ class _Begun:
     size: _Size
     run: Rounds
     recorded: dict
-    keeper: Keeper
+    keeper: Reservoir
     history: dict[str, list]
 
     @classmethod
     def begun(cls, release, model, size, run, recorded, rng) -> Self:
         "At its start, or where a checkpoint goes on."
         recorded = recorded or dict(z=[], log_eta=[])
-        keeper = Keeper(rng)
+        keeper = Reservoir(rng)
         keeper.restore(recorded)
         history: dict[str, list] = dict(power=[], ess=[], components=[], failed=[])
         return cls(release, model, size, run, recorded, keeper, history)

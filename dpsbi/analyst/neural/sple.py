@@ -38,7 +38,7 @@ from ...mechanisms.composite import check_cells_told
 from ...models.model import Model, check_release, simulate
 from ...models.simulate import simulate_query
 from ...posterior.chains import ess_of, rhat
-from ...posterior.posterior import MIXED
+from ...posterior.posterior import MAX_RHAT
 from ...posterior.weights import kish, log_sum
 from ...runs.fingerprint import about_model
 from ...runs.running import Call, NeuralRunning, about_run, warn
@@ -370,7 +370,7 @@ def _chains(likelihood, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
     for thin, warmup in LENGTHS:
         chains = sample_chains(likelihood, draws, walkers, thin, warmup, rng)
         mixed = lasting_rhat(chains)
-        if chains.shape[1] < TELLING or mixed.max() <= MIXED:
+        if chains.shape[1] < TELLING or mixed.max() <= MAX_RHAT:
             break
     return chains, mixed
 
@@ -380,9 +380,9 @@ def _worth(chains, mixed) -> list[float]:
     ess = [math.nan] * chains.shape[2]
     if chains.shape[1] > 3:
         ess = [ess_of(column) for column in np.moveaxis(chains, 2, 0)]
-    if chains.shape[1] >= TELLING and mixed.max() > MIXED:
+    if chains.shape[1] >= TELLING and mixed.max() > MAX_RHAT:
         warn(
-            f"R-hat is {mixed.max():.3f}, above {MIXED}: the walkers have not mixed, "
+            f"R-hat is {mixed.max():.3f}, above {MAX_RHAT}: the walkers have not mixed, "
             "and the fitted likelihood is not to be trusted; ask for more simulations "
             "per round, or use sppe"
         )
