@@ -43,8 +43,8 @@ from ..mechanisms import Release
 from ..models.model import Model, called_twice, ignores_rng, released_width
 from ..models.replay import probe_simulations, runs_by_row
 from ..models.simulate import where_possible
-from ..posterior.posterior import MIXED, Posterior
-from ..posterior.weights import BELIEVED
+from ..posterior.posterior import MAX_RHAT, Posterior
+from ..posterior.weights import MAX_PARETO_K
 from ..runs.checkpoint import Checkpoint, Journal, about_run
 from ..runs.fingerprint import model_fingerprint
 
@@ -154,10 +154,10 @@ def augmented(task: Task, rng) -> tuple[Posterior, str]:
         )
         rhat = max(found.info["rhat"])
         task.note("data augmentation", found, simulations, rhat=rhat)
-        if rhat <= MIXED and found.ess >= task.target:
+        if rhat <= MAX_RHAT and found.ess >= task.target:
             break
-    if rhat > MIXED:
-        return found, f"R-hat is {rhat:.3f}, above {MIXED}: the chains do not agree yet"
+    if rhat > MAX_RHAT:
+        return found, f"R-hat is {rhat:.3f}, above {MAX_RHAT}: the chains do not agree yet"
     return found, doubts(found)
 
 # %% ../../nbs/analyst/09_engines.ipynb #dacb4cd9
@@ -332,7 +332,7 @@ def _by_weights(task: Task, found: Marginal, limit: int, rng) -> Posterior | Non
         about = dict(target_ess=target, max_simulations=left)
         part = _search(task, found, model, f"summed{k}", rng, **about)
         best = part if best is None else max(best, part, key=_worth)
-        few = part.info["agreed"] and part.pareto_k <= BELIEVED and part.ess >= LEAST
+        few = part.info["agreed"] and part.pareto_k <= MAX_PARETO_K and part.ess >= LEAST
         if not part.info["reason"] or not few:
             break
     return best
@@ -424,7 +424,7 @@ _MOVED_FROM = 20_000  # simulations allowed from which on some are left for move
 
 def useful(posterior: Posterior) -> bool:
     "Whether weights are better than a network's draws."
-    return posterior.pareto_k <= BELIEVED and posterior.ess >= USEFUL
+    return posterior.pareto_k <= MAX_PARETO_K and posterior.ess >= USEFUL
 
 # %% ../../nbs/analyst/09_engines.ipynb #05be0e1a-p2
 def by_weight(task: Task, rng) -> tuple[Posterior, str]:
@@ -511,7 +511,7 @@ def _why_not_replayed(task: Task) -> str:
 
 def _too_few(found: Posterior) -> bool:
     "Whether nothing is wrong with weights but that a mean or an sd rests on few of them."
-    return found.info["agreed"] and found.pareto_k <= BELIEVED and found.ess >= LEAST
+    return found.info["agreed"] and found.pareto_k <= MAX_PARETO_K and found.ess >= LEAST
 
 # %% ../../nbs/analyst/09_engines.ipynb #05be0e1a-p5
 KEPT = 20_000  # simulations that a network could use better than moves, at most

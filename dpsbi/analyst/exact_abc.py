@@ -19,7 +19,7 @@ from ..mechanisms.base import lacking, log_bound
 from ..models.model import Model, check_release, mechanism_log_prob, released_width
 from ..posterior.confidential import all_values, handed_over
 from ..posterior.posterior import Posterior
-from ..posterior.weights import Keeper
+from ..posterior.weights import Reservoir
 from ..privacy import whole_number
 from ..runs.checkpoint import Periodic
 from ..runs.fingerprint import model_fingerprint, proposal_fingerprint

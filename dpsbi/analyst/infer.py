@@ -44,7 +44,7 @@ from ..models.functions import RowByRow
 from ..models.model import Model, check_release
 from ..models.prior import check_continuous
 from ..posterior.posterior import Posterior
-from ..posterior.weights import ASIDE
+from ..posterior.weights import RESERVOIR_STREAM
 from ..privacy import positive, whole_number
 from ..runs import running as running
 from dpsbi.runs.running import (
@@ -433,7 +433,7 @@ def _aside(rng: np.random.Generator) -> np.random.Generator:
     "A generator that takes no number, and no child's place, from another."
     seed = rng.bit_generator.seed_seq
     return np.random.default_rng(
-        np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, ASIDE - 1))
+        np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, RESERVOIR_STREAM - 1))
     )
 
 # %% ../../nbs/analyst/10_infer.ipynb #in-apart

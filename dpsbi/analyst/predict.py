@@ -18,7 +18,7 @@ from ..mechanisms.composite import parts_of
 from ..models.model import Model, check_release, released_width
 from ..posterior.confidential import Layout, handed_over, layout, simulate_kept, told_of
 from ..posterior.posterior import CONFIDENTIAL, Posterior
-from ..posterior.weights import Keeper
+from ..posterior.weights import Reservoir
 from ..privacy import whole_number
 from ..runs.running import Call, Working, check_generator, warn
 from ..utils import widened
@@ -224,7 +224,7 @@ def _check_values(posterior, places, release) -> None:
 def _fresh(release, model, theta, rng, call) -> tuple[np.ndarray, np.ndarray]:
     "Values (n, R) of new data at theta (n, d), in order, and their release (n, w)."
     run, noise = rng.spawn(2)
-    keeper = Keeper(run, math.inf)
+    keeper = Reservoir(run, math.inf)
     simulate_kept(release, model, theta, keeper, rng=run, **call.silent)
     values, width = keeper.result(), released_width(release)
     worked = ~np.isnan(values[:, :width]).any(axis=1)

@@ -23,7 +23,7 @@ from dpsbi.models.simulate import (
     values_where_simulated,
     weighed_batches,
 )
-from .weights import Keeper, Thinned
+from .weights import Reservoir, Thinned
 from ..privacy import numeric
 from ..runs.running import Call, Working
 
@@ -95,7 +95,7 @@ def simulate_kept(
     release: Release,
     model: Model,
     theta: np.ndarray,
-    keeper: Keeper,
+    keeper: Reservoir,
     log_weights: np.ndarray | float = 0.0,
     *,
     rng: np.random.Generator,

@@ -38,7 +38,7 @@ from ...models.model import Model
 from ...models.simulate import where_possible
 from ...models.state_space import CHECKED_PATHS, FunctionStateSpace, StateSpace, check_run
 from ...posterior.confidential import handed_over
-from ...posterior.posterior import MIXED, Posterior, rhat
+from ...posterior.posterior import MAX_RHAT, Posterior, rhat
 from ...privacy import whole_number
 from ...runs.fingerprint import model_fingerprint, proposal_fingerprint
 from ...runs.running import Call, Journal, Running, about_run, in_order, warn
@@ -438,11 +438,11 @@ def _unweighted(run: Run, z: np.ndarray, info: dict) -> Posterior:
     "The posterior of the chains z (C, m, free), with R-hat of each unconstrained parameter."
     mixed = rhat(z)
     theta, sd = run.prior.from_unconstrained(z.reshape(-1, z.shape[2])), info["sd_log_likelihood"]
-    if np.nanmax(mixed, initial=0) > MIXED:
+    if np.nanmax(mixed, initial=0) > MAX_RHAT:
         more = f", or more particles (the log-likelihood has sd {sd:.1f})" if sd > 1.7 else ""
         warn(
-            f"R-hat is {np.nanmax(mixed):.3f}, above {MIXED}: the chains have not mixed; ask for "
-            f"more draws, a longer warmup{more}"
+            f"R-hat is {np.nanmax(mixed):.3f}, above {MAX_RHAT}: the chains have not mixed; ask "
+            f"for more draws, a longer warmup{more}"
         )
     info = info | dict(chains=len(z), rhat=mixed.tolist())
     return Posterior(theta, None, run.prior.names, info)

@@ -32,7 +32,7 @@ from ...models.model import Model, check_release, query_values, released_width
 from ...models.simulate import in_batches, where_possible
 from ...posterior.confidential import all_values, handed_over, simulate_kept
 from ...posterior.posterior import Posterior
-from ...posterior.weights import Keeper
+from ...posterior.weights import Reservoir
 from ...runs.checkpoint import Periodic
 from ...runs.fingerprint import model_fingerprint, proposal_fingerprint
 from ...runs.running import Call, Running, Working, about_run, warn

@@ -34,7 +34,14 @@ from ...models.model import Model, check_release, simulate
 from ...models.simulate import lost_of
 from ...posterior.confidential import handed_over, simulate_kept
 from ...posterior.posterior import Posterior
-from ...posterior.weights import BELIEVED, Keeper, kish, kurtosis, normalise, weighted_mean
+from dpsbi.posterior.weights import (
+    MAX_PARETO_K,
+    Reservoir,
+    kish,
+    kurtosis,
+    normalise,
+    weighted_mean,
+)
 from ...privacy import whole_number
 from ...runs.fingerprint import fingerprint_of, model_fingerprint
 from ...runs.running import Call, Journal, Running, about_run, check_generator, warn
@@ -80,7 +87,7 @@ class Budget:
         what = self.release, self.model, self.model.prior.from_unconstrained(z)
         options = dict(rng=rng, **self.call.silent)
         if keep is None and self.seen is not None:
-            keep = Keeper(rng), 0.0
+            keep = Reservoir(rng), 0.0
         if keep is None:
             log_eta = self.journal(lambda: simulate(*what, **options)[1])
         elif self.journal.saved.path is None:
@@ -248,7 +255,7 @@ class Fresh(Pool):
     def draw(self, n: int, budget: Budget, rng: np.random.Generator) -> None:
         "n more draws, shared evenly among the newest generation of starts."
         newest = np.arange(len(self.starts))[-STARTS:]
-        self.keeper = self.keeper or Keeper(rng)
+        self.keeper = self.keeper or Reservoir(rng)
         sizes = [n // STARTS + (j < n % STARTS) for j in range(STARTS)]
         taken = [self._take(*each) for each in zip(newest, sizes, rng.spawn(STARTS))]
         z, before = map(np.concatenate, zip(*taken))
@@ -406,7 +413,7 @@ def _disagreement(fresh: Fresh) -> str:
 # %% ../../../nbs/analyst/importance/04_multistart.ipynb #65879dfe-1
 def doubts(posterior: Posterior) -> str:
     "Why the weights are not to be believed, in words; empty where they are."
-    if posterior.pareto_k > BELIEVED:
+    if posterior.pareto_k > MAX_PARETO_K:
         return f"the weights rest on a few simulations (Pareto k {posterior.pareto_k:.2f})"
     if posterior.ess < LEAST:
         return f"the weights are worth {posterior.ess:.0f} draws, fewer than {LEAST}"

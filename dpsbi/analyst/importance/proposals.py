@@ -20,7 +20,7 @@ from .student_mixture import DEGREES, StudentMixture, fit_proposal  # noqa: F401
 from ...mechanisms import Release
 from ...models.prior import Prior, check_continuous
 from ...models.simulate import check_release
-from ...posterior.weights import BELIEVED, Thinned, kish, log_sum, tail_index
+from ...posterior.weights import MAX_PARETO_K, Thinned, kish, log_sum, tail_index
 from ...privacy import whole_number
 from ...runs.running import warn
 
@@ -410,9 +410,9 @@ def about_evidence(
     """
     log_z, error = found
     k = tail_index(log_weights)
-    if k > BELIEVED:
+    if k > MAX_PARETO_K:
         error = math.inf
-    if k > BELIEVED and heard:
+    if k > MAX_PARETO_K and heard:
         warn(
             f"log_evidence rests on a few draws (Pareto k {k:.2f}): they do not tell its error, "
             "which is given as inf; ask for more simulations, or for a prior with lighter tails"

@@ -21,7 +21,7 @@ from ..importance.student_mixture import StudentMixture, fit_proposal
 from ..smc.coordinates import PriorInNormalCoordinates
 from ..smc.moves import Profiles, ridge
 from ...mechanisms import Release
-from ...posterior.weights import Keeper, kish, normalise, systematic, weighted_quantile
+from ...posterior.weights import Reservoir, kish, normalise, systematic, weighted_quantile
 
 # %% ../../../nbs/analyst/marginal/04_surrogate.ipynb #be-bend
 def kernel(u: np.ndarray, points: np.ndarray, length: float) -> np.ndarray:
@@ -442,7 +442,7 @@ def simulations_of_round(free: int) -> int:
 # %% ../../../nbs/analyst/marginal/04_surrogate.ipynb #ss-all-2
 def _round(climbs: list[_Climb], budget: Budget, n: int, rng: np.random.Generator) -> bool:
     "One round of the searches, simulated together; False where values could not be kept."
-    given, keeper = (budget.release, budget.model.prior), Keeper(rng)
+    given, keeper = (budget.release, budget.model.prior), Reservoir(rng)
     z = [climb.begin(*given, n, g) for climb, g in zip(climbs, rng.spawn(len(climbs)))]
     log_eta = budget.simulate(np.concatenate(z), rng, (keeper, 0.0))
     values = keeper.result()

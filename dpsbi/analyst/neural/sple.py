@@ -38,7 +38,7 @@ from ...mechanisms.composite import check_cells_told
 from ...models.model import Model, check_release, simulate
 from ...models.simulate import simulate_query
 from ...posterior.chains import ess_of, rhat
-from ...posterior.posterior import MIXED
+from ...posterior.posterior import MAX_RHAT
 from ...posterior.weights import kish, log_sum
 from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, NeuralRunning, about_run, warn

@@ -31,7 +31,7 @@ from ...models.prior import Prior, check_continuous
 from ...models.simulate import lost_of
 from ...posterior.confidential import handed_over, simulate_kept
 from ...posterior.posterior import Posterior
-from ...posterior.weights import Keeper, Thinned, log_sum
+from ...posterior.weights import Reservoir, Thinned, log_sum
 from ...privacy import whole_number
 from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, Checkpoint, Running, about_run, in_order, model_batches
@@ -67,7 +67,7 @@ class MechanismKernel:
         theta: np.ndarray,
         rng: np.random.Generator,
         executor: Executor | None,
-        keep: tuple[Keeper, np.ndarray] | None = None,
+        keep: tuple[Reservoir, np.ndarray] | None = None,
     ) -> np.ndarray:
         "log η (n,) of one simulation at each theta (n, d); its values go to a keeper, if given."
         options = dict(rng=rng, executor=executor, progress=False)
@@ -331,7 +331,7 @@ class Begun:
         self.simulations = self.failed = self.outside = 0
         self.z: list[np.ndarray] = []
         self.outcomes: list[np.ndarray] = []
-        self.keeper: Keeper | None = None
+        self.keeper: Reservoir | None = None
         self.earlier = saved.load() or {}
         self.recorded = _recorded(self.earlier)
 
@@ -352,7 +352,7 @@ class Run(Begun):
         if not isinstance(self.kernel, MechanismKernel):
             return None
         if self.keeper is None:
-            self.keeper = Keeper(rng)
+            self.keeper = Reservoir(rng)
             self.keeper.restore(self.earlier)
         return self.keeper
 

@@ -30,7 +30,7 @@ from dpsbi.analyst.true_counts.count_law import (
 from .noisy_tree import check_tree, cut_to, known_totals
 from ...mechanisms import Release
 from ...posterior.chains import chain_ess, rhat
-from ...posterior.posterior import MIXED, Posterior, chains_posterior
+from ...posterior.posterior import MAX_RHAT, Posterior, chains_posterior
 from ...privacy import whole_number
 from ...runs.running import Call, Running, about_run, in_order
 
@@ -487,7 +487,7 @@ def _agree(tables: np.ndarray) -> bool:
     shown = tables[:, :, moving].astype(float)
     if not moving.any():
         return True
-    if not np.nanmax(rhat(shown)) <= MIXED:
+    if not np.nanmax(rhat(shown)) <= MAX_RHAT:
         return False
     rows = shown.reshape(-1, shown.shape[2])
     return bool(chain_ess(rows, len(tables), "bulk").min() >= len(rows) / 2)
