@@ -209,7 +209,7 @@ def traced(
     replay : Replay
         Gives all draws but the loose ones, which its own generator draws.
     loose, instead
-        See `WatchedCounts`.
+        As of `_TracingGenerator`.
 
     Raises
     ------
