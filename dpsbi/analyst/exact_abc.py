@@ -212,7 +212,7 @@ class _Accepted:
     "The accepted draws of the batches so far; `done` holds those of an earlier, unfinished run."
 
     def __init__(self, target, rng, done):
-        self.target, self.rng, self.keeper = target, rng, Keeper(rng)
+        self.target, self.rng, self.keeper = target, rng, Reservoir(rng)
         nothing = np.empty((0, target.model.prior.dim))
         done = done or dict(theta=nothing, log_weights=np.empty(0), counts=np.zeros(3, int))
         self.theta, self.log_weights = [done["theta"]], [done["log_weights"]]

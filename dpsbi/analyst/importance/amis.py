@@ -175,14 +175,14 @@ class _Search:
     size: _Size
     run: Rounds
     recorded: dict
-    keeper: Keeper
+    keeper: Reservoir
     history: dict[str, list]
 
     @classmethod
     def begun(cls, release, model, size, run, recorded, rng) -> Self:
         "At its start, or where a checkpoint goes on."
         recorded = recorded or dict(z=[], log_eta=[])
-        keeper = Keeper(rng)
+        keeper = Reservoir(rng)
         keeper.restore(recorded)
         history: dict[str, list] = dict(power=[], ess=[], components=[], failed=[])
         return cls(release, model, size, run, recorded, keeper, history)

@@ -387,7 +387,7 @@ def _chains(likelihood, draws: int, rng) -> tuple[np.ndarray, np.ndarray]:
     for thin, warmup in _CHAIN_LENGTHS:
         chains = sample_chains(likelihood, draws, walkers, thin, warmup, rng)
         mixed = lasting_rhat(chains)
-        if chains.shape[1] < _MIN_DRAWS_FOR_RHAT or mixed.max() <= MIXED:
+        if chains.shape[1] < _MIN_DRAWS_FOR_RHAT or mixed.max() <= MAX_RHAT:
             break
     return chains, mixed
 
@@ -397,9 +397,9 @@ def _worth(chains, mixed) -> list[float]:
     ess = [math.nan] * chains.shape[2]
     if chains.shape[1] > 3:
         ess = [ess_of(column) for column in np.moveaxis(chains, 2, 0)]
-    if chains.shape[1] >= _MIN_DRAWS_FOR_RHAT and mixed.max() > MIXED:
+    if chains.shape[1] >= _MIN_DRAWS_FOR_RHAT and mixed.max() > MAX_RHAT:
         warn(
-            f"R-hat is {mixed.max():.3f}, above {MIXED}: the walkers have not mixed, "
+            f"R-hat is {mixed.max():.3f}, above {MAX_RHAT}: the walkers have not mixed, "
             "and the fitted likelihood is not to be trusted; ask for more simulations "
             "per round, or use sppe"
         )
