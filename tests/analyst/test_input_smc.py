@@ -26,7 +26,7 @@ from dpsbi.analyst.smc import tempering as moves
 from dpsbi.analyst.smc.coordinates import NormalCoordinates
 from dpsbi.analyst.smc.moves import (
     Bent,
-    Line,
+    LinearGaussianMove,
     LocalLine,
     Profiles,
     Sites,
@@ -109,7 +109,9 @@ def test_chains_go_on_until_they_forget_where_they_began():
 
 
 def test_the_oracle_notices_a_move_without_its_ratio(monkeypatch):
-    monkeypatch.setattr(Line, "_gain", lambda self, noise, line, there: np.zeros(len(line)))
+    monkeypatch.setattr(
+        LinearGaussianMove, "_gain", lambda self, noise, line, there: np.zeros(len(line))
+    )
     assert (np.abs(off_from_exact(2000)) > 6).any()
 
 
@@ -487,9 +489,9 @@ def test_a_step_of_many_values_is_that_of_the_full_matrix():
     x, y, truth = many(rng)
     release = Release(y[0], query(40), Laplace(1.0))
     sites = Sites.fit(Profiles.of(release, y, release.mechanism.log_prob(y[0], y)), 1.0)
-    quick = Line.fit(x, y, np.ones(500), sites, common=1)
+    quick = LinearGaussianMove.fit(x, y, np.ones(500), sites, common=1)
     assert quick.common == 1
-    slow = Line(quick.level, quick.slope, quick.error, sites)
+    slow = LinearGaussianMove(quick.level, quick.slope, quick.error, sites)
     for a, b in zip(
         *(line.step(x, np.full(500, 0.5), np.random.default_rng(6)) for line in (quick, slow))
     ):
@@ -532,7 +534,9 @@ def test_a_simulator_that_runs_wild_leaves_no_line():
     release, x = Release([2.0, 1.0], query(2), Laplace(0.3)), rng.standard_normal((500, 3))
     s = tame(x)
     log_eta = release.mechanism.log_prob(release.s_dp, s)
-    line = Line.fit(x, s, np.ones(500), Sites.fit(Profiles.of(release, s, log_eta), 1.0))
+    line = LinearGaussianMove.fit(
+        x, s, np.ones(500), Sites.fit(Profiles.of(release, s, log_eta), 1.0)
+    )
     line = LocalLine.of(line).with_error(np.full(2, 0.1))
     wild = lambda x: np.where(x[:, 1:2] > 0, 1e10 * (x[:, :1] + 0.3 * x[:, 2:]), tame(x))
     taught = learned(line, x, wild(x), wild)
@@ -548,7 +552,7 @@ def test_slopes_are_learned_where_they_change():
     release, x = Release([2.0], query(1), Laplace(0.3)), 1 + rng.standard_normal((500, 2))
     log_eta = release.mechanism.log_prob(release.s_dp, bowl(x))
     sites = Sites.fit(Profiles.of(release, bowl(x), log_eta), 1.0)
-    line = LocalLine.of(Line.fit(x, bowl(x), np.ones(500), sites))
+    line = LocalLine.of(LinearGaussianMove.fit(x, bowl(x), np.ones(500), sites))
     taught, at = learned(line, x, bowl(x), bowl), np.array([[-1.0, 0.0], [2.0, 0.0]])
     found = taught.slopes(at)[:, 0] @ line.basis.T
     step = 0.15 * np.abs(line.steps[0] * line.basis[0, 0])  # differences look ahead, so they miss
@@ -562,7 +566,9 @@ def kept_by_local_lines(release, moves, rng, ratio=True):
     s = stretched(others)
     log_eta = release.mechanism.log_prob(release.s_dp, s)
     sites = Sites.fit(Profiles.of(release, s, log_eta), 1.0)
-    line = LocalLine.of(Line.fit(others, s, np.ones(2000), sites)).with_error(np.array([0.1]))
+    line = LocalLine.of(LinearGaussianMove.fit(others, s, np.ones(2000), sites)).with_error(
+        np.array([0.1])
+    )
     line = learned(line, others[:200], s[:200], stretched)
     x = others[rng.choice(2000, 2000, p=np.exp(log_eta) / np.exp(log_eta).sum())]
     lines = bent(line, x, stretched)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'Given', 'log_prior', 'by_blocks', 'log_mixture', 'log_weight', 'draws_worth', 'evidence', 'temper',
-           'round_shares', 'Several', 'Rounds', 'NoWeight', 'check_rounds', 'memory_needed', 'memory_there',
-           'check_memory', 'no_weight', 'within_prior', 'warn_of_failures', 'about_evidence']
+           'round_shares', 'Several', 'Rounds', 'NoWeight', 'check_rounds', 'memory_needed', 'check_memory',
+           'no_weight', 'within_prior', 'warn_of_failures', 'about_evidence']
 
 # %% ../../../nbs/analyst/importance/02_proposals.ipynb #mp-imports
 import math
@@ -321,7 +321,7 @@ def memory_needed(draws: int, free: int, proposals: int) -> int:
     return 8 * draws * (proposals + 5 * free + 12)
 
 
-def memory_there() -> float:
+def _memory_there() -> float:
     "Bytes of memory of this machine; inf where the system does not say."
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -331,7 +331,7 @@ def memory_there() -> float:
 
 def check_memory(draws: int, free: int, proposals: int) -> None:
     "ValueError, with the figures, for more draws than memory holds; arguments as above."
-    needed, there = memory_needed(draws, free, proposals), memory_there()
+    needed, there = memory_needed(draws, free, proposals), _memory_there()
     if needed > there:
         raise ValueError(
             f"{draws:,} draws would take {needed / 1e9:.1f} GB of memory, and this machine has "
