@@ -354,13 +354,13 @@ def _searched(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior |
     return found.closed(best), best.info["reason"]
 
 # %% ../../nbs/analyst/09_engines.ipynb #2e3e7d59
-def _moved(task: Task, found: Marginal, limit: int, start, rng) -> tuple[Posterior | None, str]:
+def _moved(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior | None, str]:
     "Moves of parameters and inputs, and why they are not exact."
     left = _left(task, limit)
     if left < FEWEST_MOVED or found.model.deterministic:
         return None, ""
     about = dict(draws=math.ceil(1.3 * task.target), max_simulations=left)
-    about |= dict(rng=rng, start=start, checkpoint=task.file("moved"))
+    about |= dict(rng=rng, checkpoint=task.file("moved"))
     name = "moves of inputs, counts summed out"
     part = input_smc(found.release, found.model, **about, **task.during(name))
     task.note(name, part, part.info["simulations"])
@@ -374,7 +374,7 @@ def _found(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior | No
     if first is not None and not reason:
         return first, ""
     good = first is not None and first.ess >= LEAST
-    second, why = _moved(task, found, limit, first if good else None, move)
+    second, why = _moved(task, found, limit, move)
     return (second, why) if second is not None and not (why and good) else (first, reason)
 
 # %% ../../nbs/analyst/09_engines.ipynb #cb0f0c6c

@@ -189,7 +189,7 @@ class Effort:
         whole_number("further", self.further, 500)
 
 
-Effort.__signature__ = inspect.signature(partial(Effort.__init__, None))  # type: ignore[attr-defined]
+Effort.__signature__ = inspect.signature(partial(Effort.__init__, None))  # type: ignore
 
 # %% ../../nbs/planning/01_candidates.ipynb #ds-pool
 class Pool(NamedTuple):

@@ -171,12 +171,17 @@ def test_help_says_what_the_keywords_of_a_run_mean(name):
 
 HERE, PACKAGE = Path(__file__).parent, Path(dpsbi.__file__).parent
 MISSPELT = "import dpsbi.analyst.neural.sppe as m\nm.sppe(*[], rng=1, device=2, progres=False)\n"
-FLOORS = "mechanisms distances simulators owner checks planning".split()
+FLOORS = (
+    "accounting mechanisms runs distances models posterior simulators owner checks planning".split()
+)
 # whose bodies mypy does not pass yet; so do most of the analyst's, and the benchmark's
-UNMENDED = "demo simulators/streams simulators/sir simulators/birth_death".split()
+UNMENDED = (
+    "demo simulators/streams simulators/sir simulators/birth_death models/state_space".split()
+)
+UNMENDED += ["simulators/random_walk_counts"]
 ROOMS = [path for floor in ("", *FLOORS) for path in sorted((PACKAGE / floor).glob("[a-z]*.py"))]
 TYPED = [p for p in ROOMS if str(p.relative_to(PACKAGE).with_suffix("")) not in UNMENDED]
-TYPED += [PACKAGE / "analyst" / "mixtures.py"]
+TYPED += [PACKAGE / "analyst/importance/student_mixture.py"]
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +191,7 @@ def type_checker(tmp_path_factory):
     misspelt = tmp_path_factory.mktemp("types") / "misspelt.py"
     misspelt.write_text(MISSPELT)
     options = ["--no-error-summary", f"--config-file={HERE.parents[1] / 'pyproject.toml'}"]
-    files = [HERE / "typed_calls.py", misspelt, *TYPED]
+    files = [HERE.parent / "typed_calls.py", misspelt, *TYPED]
     said, problems, _ = api.run([*options, *map(str, files)])
     assert not problems
     return said.splitlines()
@@ -198,7 +203,7 @@ def test_typical_calls_type_check(type_checker):
 
 def test_the_bodies_of_whole_rooms_type_check(type_checker):
     others = ("typed_calls.py", "misspelt.py")
-    assert len(TYPED) > 120
+    assert len(TYPED) > 60
     assert not [line for line in type_checker if not any(other in line for other in others)]
 
 
