@@ -31,7 +31,6 @@ from dpsbi.analyst.engines import (
     summed_out,
     useful,
 )
-from .filtering.particle_filter import StateSpace
 from .filtering.pseudo_marginal import FEWEST
 from .guided import FEWEST as FEWEST_GUIDED
 from .importance.proposals import warn_of_failures
@@ -43,6 +42,7 @@ from ..mechanisms import Release
 from ..models.functions import RowByRow
 from ..models.model import Model, check_release
 from ..models.prior import check_continuous
+from ..models.state_space import StateSpace
 from ..posterior.posterior import Posterior
 from ..posterior.weights import RESERVOIR_STREAM
 from ..privacy import positive, whole_number

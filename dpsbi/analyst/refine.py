@@ -14,7 +14,6 @@ from typing import Any, Unpack
 import numpy as np
 from scipy import special
 
-from .filtering.particle_filter import StateSpace
 from .filtering.pseudo_marginal import pseudo_marginal
 from .importance.amis import importance  # one family: weights of the same kind
 from dpsbi.analyst.importance.proposals import (
@@ -29,6 +28,7 @@ from ..mechanisms import Release
 from ..mechanisms.composite import Columns
 from ..models.model import Model, check_release
 from ..models.prior import Prior, check_continuous
+from ..models.state_space import StateSpace
 from ..posterior.confidential import handed_over
 from ..posterior.posterior import Posterior
 from ..posterior.weights import Thinned
