@@ -115,7 +115,7 @@ def simulate_kept(
         What is simulated.
     theta : array (n, d)
         One row for each simulation.
-    keeper : Keeper
+    keeper : Reservoir
         Takes all values behind the release.
     log_weights : array (n,) or float
         What each draw weighs besides η, as far as it is known: which values are kept depends on it.

@@ -157,7 +157,7 @@ def round_shares(
 
 # %% ../../../nbs/analyst/importance/02_proposals.ipynb #4f642a6e-b1
 class Several:
-    "Several proposals, and how often each has drawn; for the parameters see `Weighted`."
+    "Several proposals, and how often each has drawn; for the parameters see `Rounds`."
 
     def __init__(self, prior: Prior, first: Any):
         self.proposals: list[Any] = [Given(prior, prior)]
@@ -355,7 +355,7 @@ def within_prior(drawn: Any, values: Any = None) -> tuple[np.ndarray, np.ndarray
 
     Parameters
     ----------
-    drawn : Weighted or similar
+    drawn : Rounds or similar
         Has z, log_prior and log_weights.
     values : array (n, r) or Thinned, optional
         That belong to the draws.
