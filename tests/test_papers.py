@@ -21,6 +21,7 @@ STATEMENTS = {  # and its definitions, lemmas, propositions, theorems
         *("Lemma 5", "Lemma 6"),
     ),
 }
+UNTAGGED = {"ABCDP": {*range(1, 10), *range(12, 44)}}  # equations not yet shown by their number
 PLACE = re.compile(r"\[[^]]+\]\(([^)#]+\.ipynb)(?:#([^)]*))?\) (`[^`]+`(?:, `[^`]+`)*)")
 VERDICT = re.compile(r"agrees|stated|differs|mended|left out, because")
 EQUATION = re.compile(r"\((\d+)\)(?:–\((\d+)\))?")
@@ -168,10 +169,23 @@ def test_each_number_of_a_paper_has_a_row(paper):
     assert not unnamed, f"{paper}: {unnamed} have no row"
 
 
-@pytest.mark.parametrize("paper", ["Gong", "SPPE/SPLE"])
+@pytest.mark.parametrize("paper", PAPERS)
 def test_each_row_is_true(paper):
-    wrong = [f"{paper} {row[0]}: {said}" for row in tables()[paper] if (said := faults(row))]
+    untagged = UNTAGGED.get(paper, set())
+    wrong = [
+        f"{paper} {row[0]}: {fault}"
+        for row in tables()[paper]
+        for fault in faults(row)
+        if fault != f"no \\tag of {sorted(equations(row[0]) & untagged)}"
+    ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("paper", UNTAGGED)
+def test_what_has_a_number_by_now_is_asked_for_it(paper):
+    rows = [row for row in tables()[paper] if any("no \\tag" in fault for fault in faults(row))]
+    lacking = {n for row in rows for n in equations(row[0])}
+    assert lacking >= UNTAGGED[paper], f"not UNTAGGED: {sorted(UNTAGGED[paper] - lacking)}"
 
 
 ABC = "[Exact ABC](analyst/03_exact_abc.ipynb#the-algorithm)"
