@@ -22,6 +22,7 @@ STATEMENTS = {  # and its definitions, lemmas, propositions, theorems
     ),
 }
 UNTAGGED = {"ABCDP": {*range(1, 10), *range(12, 44)}}  # equations not yet shown by their number
+UNPROVED = {"ABCDP": {"Lemma 4.2"}}  # whose proof is not yet called so
 PLACE = re.compile(r"\[[^]]+\]\(([^)#]+\.ipynb)(?:#([^)]*))?\) (`[^`]+`(?:, `[^`]+`)*)")
 VERDICT = re.compile(r"agrees|stated|differs|mended|left out, because")
 EQUATION = re.compile(r"\((\d+)\)(?:–\((\d+)\))?")
@@ -172,20 +173,24 @@ def test_each_number_of_a_paper_has_a_row(paper):
 @pytest.mark.parametrize("paper", PAPERS)
 def test_each_row_is_true(paper):
     untagged = UNTAGGED.get(paper, set())
+    unproved = UNPROVED.get(paper, set())
     wrong = [
         f"{paper} {row[0]}: {fault}"
         for row in tables()[paper]
         for fault in faults(row)
         if fault != f"no \\tag of {sorted(equations(row[0]) & untagged)}"
+        and not (fault == "no proof" and unproved & set(row[0].split(", ")))
     ]
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("paper", UNTAGGED)
-def test_what_has_a_number_by_now_is_asked_for_it(paper):
+def test_what_has_come_is_asked_for(paper):
     rows = [row for row in tables()[paper] if any("no \\tag" in fault for fault in faults(row))]
     lacking = {n for row in rows for n in equations(row[0])}
     assert lacking >= UNTAGGED[paper], f"not UNTAGGED: {sorted(UNTAGGED[paper] - lacking)}"
+    bare = [row[0].split(", ")[0] for row in tables()[paper] if "no proof" in faults(row)]
+    assert set(bare) >= UNPROVED[paper], f"not UNPROVED: {sorted(UNPROVED[paper] - set(bare))}"
 
 
 ABC = "[Exact ABC](analyst/03_exact_abc.ipynb#the-algorithm)"
