@@ -25,31 +25,23 @@ from ..runs.checkpoint import Periodic
 from ..runs.fingerprint import model_fingerprint, proposal_fingerprint
 from ..runs.running import MAX_BATCH, Call, Running, about_run, in_flight, in_order
 
-# %% ../../nbs/analyst/03_exact_abc.ipynb #4358c225-p2
+# %% ../../nbs/analyst/03_exact_abc.ipynb #alg-exact-abc
 def _algorithm_1(target, size, rng):
-    "`size` proposals: accepted theta, log weights less the bound, values, and how many failed."
+    "Steps 1 to 3, `size` times: accepted theta, log weights, their values, and number of failures."
     release, model, proposal = target.release, target.model, target.proposal
-    # 1. theta ~ pi, or ~ g
-    theta = np.asarray(proposal.sample(size, rng), float)
-    # 2. s ~ pi(s | theta)
-    values = all_values(model, release, theta, rng)
+    theta = np.asarray(proposal.sample(size, rng), float)  # 1. theta ~ pi_0, or ~ g
+    values = all_values(model, release, theta, rng)  # 2. s ~ pi(s | theta)
     s = values[:, : released_width(release)]
-    # 3. accept with probability min(1, rho / c), rho = eta(s_dp | s) / sup eta
-    log_ratio = mechanism_log_prob(release, s) - target.log_bound
-    if log_ratio.max(initial=-np.inf) > 1e-9:
-        raise ValueError(
-            f"the mechanism's density exceeds its own log_prob_max by {log_ratio.max():.3g}; "
-            "rejection would be wrong"
-        )
-    kept = np.log(rng.random(log_ratio.shape)) < log_ratio - math.log(target.control)
-    theta = theta[kept]
-    # the weight max(rho, c), times pi / g; both are 1 in Algorithm 1
-    log_weights = np.maximum(log_ratio[kept], math.log(target.control))
+    log_rho = mechanism_log_prob(release, s) - target.log_bound  # rho = eta(s_dp | s) / sup eta
+    _check_bound(log_rho)
+    log_k = math.log(target.control)  # 0 in Algorithm 1
+    kept = np.log(rng.random(log_rho.shape)) < log_rho - log_k  # 3. with probability rho / k
+    theta, log_weights = theta[kept], np.maximum(log_rho[kept], log_k)
     if proposal is not model.prior:
         log_weights = log_weights + model.prior.log_prob(theta) - proposal.log_prob(theta)
     return theta, log_weights, values[kept], int(np.isnan(s).any(axis=1).sum())
 
-# %% ../../nbs/analyst/03_exact_abc.ipynb #bc10bf6e
+
 def exact_abc(
     release: Release,
     model: Model,
@@ -100,21 +92,16 @@ def exact_abc(
     """
     call = Call.of(running, exact_abc)
     target = _target(release, model, draws, proposal, control, max_simulations)
-    settings = dict(draws=target.draws, control=control, version=3)
-    settings["proposal"] = proposal_fingerprint(target.proposal)
-    about = about_run("exact_abc", rng, target.release, **model_fingerprint(model), **settings)
-    saved = call.saved(about)
-    accepted = _Accepted(target, rng.spawn(1)[0], saved.load())
-    often = Periodic(saved)
+    accepted, save = _begin(call, target, rng)  # none so far, or those of a checkpoint
     batches = accepted.batches_to_come(call.executor)
     with call.bar(target.draws, "exact ABC", "draws", accepted.number) as bar:
-        for size, batch in batches:  # Algorithm 1, `size` times over
+        for size, batch in batches:  # of `_algorithm_1`
             accepted.add(size, *batch)
             bar.set_postfix_str(f"{accepted.simulations:,} simulations", refresh=False)
             bar.update(len(batch[0]))
-            if accepted.enough():
+            if accepted.enough():  # 4.
                 break
-            often(accepted.arrays)
+            save(accepted.arrays)
     batches.close()
     return accepted.posterior()
 
@@ -144,6 +131,15 @@ def _log_bound(release):
             "mechanism's grid or range?)"
         )
     return bound
+
+
+def _check_bound(log_rho) -> None:
+    "ValueError where the density exceeds what its mechanism says is its largest value."
+    if log_rho.max(initial=-np.inf) > 1e-9:
+        raise ValueError(
+            f"the mechanism's density exceeds its own log_prob_max by {log_rho.max():.3g}; "
+            "rejection would be wrong"
+        )
 
 # %% ../../nbs/analyst/03_exact_abc.ipynb #4358c225
 @dataclass(frozen=True)
@@ -271,6 +267,15 @@ class _Accepted:
         values = handed_over(target.release, target.model, kept, log_weights)
         about = target.model.prior.names, info | values["info"]
         return Posterior(theta, log_weights, *about, values=values["values"])
+
+# %% ../../nbs/analyst/03_exact_abc.ipynb #abc-begin
+def _begin(call, target, rng) -> tuple[_Accepted, Periodic]:
+    "The run's accepted draws, from a checkpoint where there is one; and what saves them."
+    settings = dict(draws=target.draws, control=target.control, version=3)
+    settings["proposal"] = proposal_fingerprint(target.proposal)
+    model = model_fingerprint(target.model)
+    saved = call.saved(about_run("exact_abc", rng, target.release, **model, **settings))
+    return _Accepted(target, rng.spawn(1)[0], saved.load()), Periodic(saved)
 
 # %% ../../nbs/analyst/03_exact_abc.ipynb #1f7b1e6e-s
 def _say_of(accepted, draws, simulations, failed) -> None:
