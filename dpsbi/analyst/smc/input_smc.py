@@ -39,33 +39,6 @@ from ...privacy import whole_number
 from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, Running, about_run, check_generator, warn
 
-# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #b3dedee4
-FEWEST = 2000  # simulations, below which nothing can be said
-LARGEST = 2**28  # numbers in the tapes of all particles
-_PARTICLES = 1000  # the most of a population
-MOST_BEGUN = POPULATIONS * _PARTICLES + 40 + probe_simulations()  # simulations before any move
-_AUDITED = 4  # rows that are run once more at the end, one at a time
-
-
-def _told(release, model, draws, limit, rng) -> dict:
-    "The fingerprint of a run."
-    settings = model_fingerprint(model) | dict(version=4, draws=draws, limit=limit)
-    return about_run("input_smc", rng, release, **settings)
-
-# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #5e6ad916
-_RISING = 0.6  # share of the simulations for the way up, where others could use what is left
-
-
-def _climbed(task: Task, draws: int, spare: int, begin, rise, run) -> tuple:
-    "The last temperature, and of the chains there: draws, last particles, acceptance, values."
-    own = task.limit - spare
-    first = _first(replace(task, limit=own), begin)
-    many = max(first.log_eta.shape[1] // MOVES, 3)
-    rising = replace(task, limit=int(_RISING * own)) if spare else task
-    stage = climb(rising, first, many, rise)
-    up = stage.power == 1
-    return stage, chains(task, stage, draws, spare, run) if up else no_chains(stage)
-
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #de20eca1
 def input_smc(
     release: Release,
@@ -152,6 +125,50 @@ def input_smc(
     audited = _audited(task, last, audit)
     return _concluded(task, stage, (v, values), accepted, audited, draws)
 
+# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #b3dedee4
+FEWEST = 2000  # least max_simulations
+LARGEST = 2**28  # random inputs of all particles, at most
+_PARTICLES = 1000  # of a population, at most
+MOST_BEGUN = POPULATIONS * _PARTICLES + 40 + probe_simulations()  # simulations before any move
+_AUDITED = 4  # particles that are run once more at the end, one at a time
+
+
+def _told(release, model, draws, limit, rng) -> dict:
+    "The fingerprint of a run."
+    settings = model_fingerprint(model) | dict(version=4, draws=draws, limit=limit)
+    return about_run("input_smc", rng, release, **settings)
+
+# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #5c2e90c6
+def _check(release, model, draws, rng, max_simulations) -> None:
+    "TypeError or ValueError for arguments that make no sense."
+    check_generator(rng)
+    whole_number("draws", draws)
+    whole_number("max_simulations", max_simulations, FEWEST, most=None)
+    if not hasattr(release.mechanism, "log_prob"):
+        raise ValueError(
+            f"{type(release.mechanism).__name__} has no density (log_prob), which input_smc needs; "
+            "a neural method needs none: amortise"
+        )
+    if not isinstance(model, Model):
+        raise TypeError(
+            f"input_smc needs a Model with a simulator, not {type(model).__name__}; "
+            "infer finds the method for any model"
+        )
+
+# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #5e6ad916
+_RISING = 0.6  # share of the simulations for tempering, where another engine could use the rest
+
+
+def _climbed(task: Task, draws: int, spare: int, begin, rise, run) -> tuple:
+    "The last stage of tempering, and of the chains: draws, last particles, acceptance, values."
+    own = task.limit - spare
+    first = _first(replace(task, limit=own), begin)
+    many = max(first.log_eta.shape[1] // MOVES, 3)
+    rising = replace(task, limit=int(_RISING * own)) if spare else task
+    stage = climb(rising, first, many, rise)
+    up = stage.power == 1
+    return stage, chains(task, stage, draws, spare, run) if up else no_chains(stage)
+
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #0df422c8
 def _first(task: Task, rng) -> Cloud:
     "Particles of the prior: more of them for long tapes, as far as the simulations go."
@@ -182,45 +199,9 @@ def _audited(task: Task, cloud: Cloud, rng) -> str:
         return ""
     return "the simulator gives other values for a row alone than in a batch"
 
-# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #72537b4b
-def _as_chains(task: Task, v: np.ndarray, every) -> tuple:
-    "Draws of the chains, their values, and what is told of both."
-    theta = task.coordinates.theta(v.reshape(-1, v.shape[3]))
-    s = every.result()
-    found = dict(chains=v.shape[0] * v.shape[1], families=POPULATIONS)
-    found["rhat"] = _between(theta).tolist()
-    found["values_rhat"] = _between(s.reshape(-1, s.shape[-1])).tolist()
-    return theta, of_chains(s, v.shape[2], every.stride), found
-
-
-def _between(theta: np.ndarray) -> np.ndarray:
-    "R-hat (d,) between the populations."
-    return rhat(theta.reshape(POPULATIONS, -1, theta.shape[1]))
-
-
-def _warned(reason: str, worth: float, draws: int, task: Task) -> None:
-    "The warnings that a result deserves."
-    made, failed = task.tally["made"] - task.tally["outside"], task.tally["failed"]
-    if reason:
-        warn(f"the result is not exact: {reason}, after {made:,} simulations")
-    elif worth < draws:
-        warn(
-            f"the result is worth {worth:.0f} draws, not {draws:,}, after {made:,} "
-            "simulations; allow more"
-        )
-    if failed > 0.01 * made:
-        warn(f"{failed:,} of {made:,} simulations were not finite or could not have been released")
-
-# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #a60b8675
-def _rests_on_few(posterior: Posterior) -> str:
-    "Which means do, in words: those of Cauchy tails, say; empty where none does."
-    named = zip(posterior.names, posterior.doubtful())
-    few = [name for name, what in named if what == "mean"]
-    return f"the mean of {' and of '.join(few[:3])} rests on a few draws" if few else ""
-
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #a60b8675-p2
 def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws) -> Posterior:
-    "The posterior with its story, and the warnings that it deserves."
+    "The posterior, with a report of its run and its warnings."
     v, every = chains
     if task.journal.saved.path is not None:
         task.journal.write()
@@ -247,9 +228,38 @@ def _concluded(task: Task, stage: Stage, chains, accepted, audit, draws) -> Post
     posterior.info.update(exact=not reason, reason=reason)
     return posterior
 
+# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #72537b4b
+def _as_chains(task: Task, v: np.ndarray, every) -> tuple:
+    "Draws of the chains, their values, and the diagnostics of both."
+    theta = task.coordinates.theta(v.reshape(-1, v.shape[3]))
+    s = every.result()
+    found = dict(chains=v.shape[0] * v.shape[1], families=POPULATIONS)
+    found["rhat"] = _between(theta).tolist()
+    found["values_rhat"] = _between(s.reshape(-1, s.shape[-1])).tolist()
+    return theta, of_chains(s, v.shape[2], every.stride), found
+
+
+def _between(theta: np.ndarray) -> np.ndarray:
+    "R-hat (d,) between the populations."
+    return rhat(theta.reshape(POPULATIONS, -1, theta.shape[1]))
+
+
+def _warned(reason: str, worth: float, draws: int, task: Task) -> None:
+    "The warnings about a result."
+    made, failed = task.tally["made"] - task.tally["outside"], task.tally["failed"]
+    if reason:
+        warn(f"the result is not exact: {reason}, after {made:,} simulations")
+    elif worth < draws:
+        warn(
+            f"the result is worth {worth:.0f} draws, not {draws:,}, after {made:,} "
+            "simulations; allow more"
+        )
+    if failed > 0.01 * made:
+        warn(f"{failed:,} of {made:,} simulations were not finite or could not have been released")
+
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #07aaa199
 def _as_far(task: Task, stage: Stage):
-    "Particles of the last power, weighed for power 1."
+    "Particles of the last power, with their weights for power 1."
     cloud = stage.moved.cloud
     x = cloud.x[..., : task.coordinates.dim].reshape(-1, task.coordinates.dim)
     log_eta = cloud.log_eta.ravel()
@@ -260,7 +270,7 @@ def _as_far(task: Task, stage: Stage):
 
 
 def _story(stage: Stage) -> dict:
-    "The temperatures and the evidence, in plain values."
+    "The temperatures and the evidence, as numbers and lists."
     each, largest = stage.log_evidence, stage.log_evidence.max()
     share = np.exp(each - largest)
     se = share.std(ddof=1) / share.mean() / math.sqrt(POPULATIONS)
@@ -271,19 +281,9 @@ def _story(stage: Stage) -> dict:
         temperatures=stage.history,
     )
 
-# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #5c2e90c6
-def _check(release, model, draws, rng, max_simulations) -> None:
-    "TypeError or ValueError for arguments that make no sense."
-    check_generator(rng)
-    whole_number("draws", draws)
-    whole_number("max_simulations", max_simulations, FEWEST, most=None)
-    if not hasattr(release.mechanism, "log_prob"):
-        raise ValueError(
-            f"{type(release.mechanism).__name__} has no density (log_prob), which input_smc needs; "
-            "a neural method needs none: amortise"
-        )
-    if not isinstance(model, Model):
-        raise TypeError(
-            f"input_smc needs a Model with a simulator, not {type(model).__name__}; "
-            "infer finds the method for any model"
-        )
+# %% ../../../nbs/analyst/smc/05_input_smc.ipynb #a60b8675
+def _rests_on_few(posterior: Posterior) -> str:
+    "Means that rest on a few draws, as in Cauchy tails, in words; empty where there are none."
+    named = zip(posterior.names, posterior.doubtful())
+    few = [name for name, what in named if what == "mean"]
+    return f"the mean of {' and of '.join(few[:3])} rests on a few draws" if few else ""
