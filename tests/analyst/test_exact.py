@@ -125,8 +125,8 @@ def test_searches_that_lose_a_mode_are_not_called_exact(monkeypatch):
         return whole(z[side], log_weights[side], floor, rng, **kw)
 
     monkeypatch.setattr(proposals, "fit_proposal", one_sided)
-    monkeypatch.setattr(searches, "LADDER", 0.0)
-    monkeypatch.setattr(searches, "DEFENSIVE", 0.01)
+    monkeypatch.setattr(searches, "EARLIER_SHARE", 0.0)
+    monkeypatch.setattr(searches, "DEFENSIVE_SHARE", 0.01)
     found, said = heard(*squared(5, 0.7), max_simulations=60_000)
     assert found.exact is False and "independent starts disagree" in found.info["reason"]
     assert "not exact" in str(said[0].message)

@@ -159,7 +159,7 @@ MIN_ESS = 400  # least effective draws of a result that is called exact
 
 
 def _with_kept(what, keep, options) -> np.ndarray:
-    "log η, and after it all that the keeper knows."
+    "log η, and after it the state of the reservoir."
     return np.concatenate([simulate_kept(*what, *keep, **options), keep[0].packed()])
 
 # %% ../../../nbs/analyst/importance/04_multistart.ipynb #7f0b6bcb-s1-p2
@@ -189,7 +189,7 @@ class Budget:
     def simulate(self, z, rng, keep=None) -> np.ndarray:
         """log η (n,) of one simulation at each z (n, free); they must be within the limit.
 
-        The values go to a keeper, if one is given with what the draws weigh besides η.
+        The values go to a reservoir, if one is given with the log weights but for η.
         """
         what = self.release, self.model, self.model.prior.from_unconstrained(z)
         options = dict(rng=rng, **self.call.silent)
@@ -199,7 +199,7 @@ class Budget:
             log_eta = self.journal(lambda: simulate(*what, **options)[1])
         elif self.journal.saved.path is None:
             log_eta = simulate_kept(*what, *keep, **options)
-        else:  # the keeper's state goes into the file with what was found
+        else:  # the reservoir's state goes into the file with log η
             entry = self.journal(lambda: _with_kept(what, keep, options))
             log_eta, state = np.split(entry, [len(z)])
             keep[0].unpack(state)
@@ -235,7 +235,7 @@ class Start:
 
     @property
     def done(self) -> bool:
-        "Whether the next round is not worth making."
+        "Whether the start needs no further round."
         if len(self.worth) < 2 or self.powers[-1] < 1 or self.powers[-2] < 1:
             return False
         return self.worth[-1] > 0.4 or self.worth[-1] < 1.25 * max(self.worth[:-1])
@@ -374,7 +374,7 @@ class FreshDraws:
         self._weigh()
 
     def _weigh(self) -> None:
-        "Every weight anew, by the mixture of all starts."
+        "Recompute all weights, by the mixture of all starts."
         self.log_prior = log_prior(self.prior, self.z)
         each = zip(self.starts, self.counts)
         self.log_q = np.column_stack([_frozen_log_prob(start, n, self.z) for start, n in each])
@@ -468,7 +468,7 @@ def _best_start(starts):
 
 
 def _simulation_counts(budget) -> dict:
-    "How many simulations were made and failed, and how many proposals fell beyond the prior."
+    "How many simulations were made and failed, and how many proposals lay beyond the prior."
     made, failed, outside = budget.tally.values()
     return dict(simulations=made - outside, failed=failed, outside=outside)
 
@@ -582,7 +582,7 @@ def _continue_rounds(run: Rounds, budget: Budget, rng: np.random.Generator) -> l
 
 
 def _values_seen(budget: Budget) -> np.ndarray | None:
-    "Confidential values (n, r) of all simulations; None where some were not kept."
+    "Confidential values (n, r) of all simulations; None where some were not stored."
     values = [s for *_, s in budget.seen]
     if any(s is None for s in values):
         return None

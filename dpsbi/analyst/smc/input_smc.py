@@ -177,7 +177,7 @@ def _tempered_and_chained(task: Task, draws: int, spare: int, begin, rise, run) 
 
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #0df422c8
 def _prior_particles(task: Task, rng) -> Particles:
-    "Particles of the prior: more of them for long tapes, as far as the simulations go."
+    "Particles of the prior: more of them where inputs are many, as far as the simulations go."
     probe, draw, run = rng.spawn(3)
     x = task.coordinates.sample(40, probe)
     inputs = task.simulate(x, probe)[2].shape[1]

@@ -349,7 +349,7 @@ def fit_linear(
 
 # %% ../../../nbs/analyst/smc/03_moves.ipynb #a357aa8b-c
 def _centred(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple:
-    "Weighted points (n, D), (n, r) about their means, the means, and what the weights are worth."
+    "Weighted points (n, D), (n, r) about their means, the means, and the ESS of the weights."
     w = weights / weights.sum()
     centre, level = w @ x, w @ y
     root = np.sqrt(w)[:, None]
@@ -522,7 +522,7 @@ def _partial(gram, common):
 
 
 def _fitted(gram, sides, total, kept):
-    "Slopes (r, D) of least squares on the columns that are kept (D, r), and what is left (r,)."
+    "Slopes (r, D) of least squares on the columns kept (D, r), and residual variances (r,)."
     slope, left = np.zeros(sides.T.shape), total.copy()
     for j in range(sides.shape[1]):
         mine = np.flatnonzero(kept[:, j])
@@ -656,15 +656,15 @@ class LocalLinearMove:
     Parameters
     ----------
     line : LinearGaussianMove
-        Through all particles; its error is that of the local lines.
+        Of all particles; its error is that of the local linearisations.
     start : array (r, r)
-        The error of the line itself, for the first guess.
+        The error of that move, for the first guess.
     basis : array (D, q)
         V, orthonormal.
     steps : array (q,)
         Lengths of the differences.
     learned : array (1 + q + common, r q), optional
-        The slopes as a function of the place; None: those of the line.
+        The slopes as a function of the point; None: those of that move.
     common : int
         Of the inputs, how many, the first ones, are parameters.
     """
@@ -678,7 +678,7 @@ class LocalLinearMove:
 
     @classmethod
     def of(cls, line: LinearGaussianMove, common: int = 0) -> "LocalLinearMove | None":
-        "With the directions that count in this line; None where there are none, or too many."
+        "With the directions that the release determines; None where there are none, or too many."
         noise = np.sqrt(_mean_variance(line))
         _, values, right = np.linalg.svd(line.slope / noise[:, None], full_matrices=False)
         held = values > _MIN_SINGULAR_VALUE
@@ -689,16 +689,16 @@ class LocalLinearMove:
 
     @property
     def cost(self) -> int:
-        "Simulations for one local line."
+        "Simulations for one linearisation."
         return 2
 
     @property
     def begins(self) -> int:
-        "Simulations for each particle before the first move: its line, and what it teaches."
+        "Simulations for each particle before the first move: linearisation and differences."
         return self.cost + len(self.steps)
 
     def told(self, x: np.ndarray) -> np.ndarray:
-        "What slopes at x (n, D) depend on: the parameters, and the directions held."
+        "What slopes at x (n, D) depend on: the parameters, and a."
         return np.concatenate([x[:, : self.common], x @ self.basis], axis=1)
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
@@ -709,7 +709,7 @@ class LocalLinearMove:
         return (self.learned[0] + self.told(x) @ self.learned[1:]).reshape(-1, r, q)
 
     def with_error(self, error: np.ndarray) -> "LocalLinearMove":
-        "With variances (r,) of what local lines miss."
+        "With variances (r,) of the errors of local linearisations."
         floor = 1e-12 * self.line.sites.variance.max(axis=1)
         return replace(self, line=replace(self.line, error=np.diag(error + floor)))
 

@@ -76,7 +76,7 @@ def _moves(stage: "Stage", lines: list) -> int:
 
 # %% ../../../nbs/analyst/smc/04_tempering.ipynb #c92e8360-p2
 def _next_stage(task, stage, chains, rng) -> "Stage | None":
-    "The next power: weights, lines, resampling, and moves; None where the simulations end."
+    "The next power: weights, fit, resampling, and moves; None where the simulations end."
     pick, run = rng.spawn(2)
     cloud, before = stage.moved.cloud, stage.power
     power = _next_power(cloud.log_eta, before)
@@ -193,7 +193,7 @@ class Particles:
         return given if self.bent is None else (*given, self.bent)
 
     def widened(self, width: int) -> "Particles":
-        "With room for tapes so long; NaN for numbers that no simulation has asked for."
+        "With room for so many inputs; NaN for those that no simulation has asked for."
         lacking = width - self.x.shape[2]
         pad = ((0, 0), (0, 0), (0, lacking))
         return replace(self, x=np.pad(self.x, pad, constant_values=np.nan))
@@ -279,7 +279,7 @@ class Task:
 
 # %% ../../../nbs/analyst/smc/04_tempering.ipynb #cb391ef9-p2
 def _concatenated(clouds: list[Particles]) -> Particles:
-    "The particles of several clouds in each population, one cloud after the other."
+    "All particles of each population, one argument after the other."
     width = max(cloud.x.shape[2] for cloud in clouds)
     parts = zip(*(cloud.widened(width).parts for cloud in clouds))
     return Particles(*(np.concatenate(part, axis=1) for part in parts))
@@ -296,7 +296,7 @@ def simulate_particles(task: Task, x: np.ndarray, rng) -> Particles:
 
 # %% ../../../nbs/analyst/smc/04_tempering.ipynb #cad8ce28
 def _batch(model, release, by_row, theta, tape, rng):
-    """How many values; the values, log η, and what was drawn beyond the tapes: (n, R + 2 + more).
+    """How many values; the values, log η, and inputs drawn beyond those given: (n, R + 2 + more).
 
     Small batches are weighed together later: see `_weighed`.
     """
