@@ -276,7 +276,7 @@ def checkpoint(path):
 
     name = method_of(path)
     dpsbi.runs.checkpoint.EVERY = 0.0
-    clouds.SlowJournal.__init__.__defaults__ = (0.0,)
+    clouds.PeriodicJournal.__init__.__defaults__ = (0.0,)
     try:
         last = None if name == "simulate_pool" else int(0.7 * calls_of(name))
         RUNS[name](path, simulator_of(name, last))

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "nbs/tutorials/07_warnings.ipynb"
 REASONS = (
     "_disagreement",
-    "doubts",
+    "reasons_not_exact",
     "_doubts",
     "_audited",
     "unconfirmed",

@@ -21,7 +21,14 @@ from .filtering.pseudo_marginal import pseudo_marginal
 from .guided import FEWEST as FEWEST_GUIDED
 from .guided import begun, guided_values
 from .importance.amis import importance
-from .importance.multistart import ALARM, ALONE, EXPLORE, LEAST, consensus, doubts
+from dpsbi.analyst.importance.multistart import (
+    EXPLORATION_SHARE,
+    FALSE_ALARM_RATE,
+    MIN_ESS,
+    UNCONFIRMED,
+    consensus,
+    reasons_not_exact,
+)
 from .importance.proposals import NoWeight
 from dpsbi.analyst.marginal.rao_blackwell import (
     CHECKED,
@@ -36,9 +43,9 @@ from .mcmc.da_mcmc import da_mcmc
 from .prior_data_conflict import outside
 from .refine import pool
 from .smc.coordinates import PriorInNormalCoordinates
-from .smc.input_smc import FEWEST as FEWEST_MOVED
-from .smc.input_smc import MOST_BEGUN, input_smc
-from .smc.tempering import USEFUL
+from .smc.input_smc import MIN_SIMULATIONS as FEWEST_MOVED
+from .smc.input_smc import SIMULATIONS_BEFORE_MOVES, input_smc
+from .smc.tempering import MIN_USEFUL_ESS
 from ..mechanisms import Release
 from ..models.model import Model, called_twice, ignores_rng, released_width
 from ..models.replay import probe_simulations, runs_by_row
@@ -158,7 +165,7 @@ def augmented(task: Task, rng) -> tuple[Posterior, str]:
             break
     if rhat > MAX_RHAT:
         return found, f"R-hat is {rhat:.3f}, above {MAX_RHAT}: the chains do not agree yet"
-    return found, doubts(found)
+    return found, reasons_not_exact(found)
 
 # %% ../../nbs/analyst/09_engines.ipynb #dacb4cd9
 def followed(task: Task, rng) -> tuple[Posterior, str]:
@@ -169,7 +176,7 @@ def followed(task: Task, rng) -> tuple[Posterior, str]:
 
 def _twice(task: Task, engine, name: str, limit: int, file: str, rng) -> tuple[Posterior, str]:
     "Draws by two runs of an engine, each with so many simulations, and why they are not exact."
-    parts, draws = [], math.ceil(max(task.target, LEAST) / FILTERS)
+    parts, draws = [], math.ceil(max(task.target, MIN_ESS) / FILTERS)
     for k, child in enumerate(rng.spawn(FILTERS)):
         found = engine(
             task.release,
@@ -187,7 +194,7 @@ def _twice(task: Task, engine, name: str, limit: int, file: str, rng) -> tuple[P
     if any(part.info.get("unfinished") for part in parts):
         return both, "the simulations allowed do not suffice to find the posterior and to weigh it"
     suspect = next((part.info["doubt"] for part in parts if part.info.get("doubt")), "")
-    return both, suspect or apart(*parts) or doubts(both)
+    return both, suspect or apart(*parts) or reasons_not_exact(both)
 
 # %% ../../nbs/analyst/09_engines.ipynb #dacb4cd9-p2
 def independent(task: Task, rng) -> tuple[Posterior, str]:
@@ -218,7 +225,7 @@ def _guided(task: Task, rng) -> tuple[Posterior | None, str]:
 def apart(one: Posterior, other: Posterior) -> str:
     "How two independent results contradict each other, in words; empty where they agree."
     worth = min(one.ess, other.ess)
-    if worth < LEAST / 8:
+    if worth < MIN_ESS / 8:
         return f"an independent run is worth {worth:.0f} draws, too few to compare"
     a, b = (np.append(part.log_evidence, part.mean()) for part in (one, other))
     se_a, se_b = (np.append(part.log_evidence_error, part.mcse()) for part in (one, other))
@@ -226,7 +233,7 @@ def apart(one: Posterior, other: Posterior) -> str:
         return "the evidence of an independent run rests on a few draws, too few to compare"
     z = np.abs(a - b) / np.maximum(np.hypot(se_a, se_b), 1e-300)
     j = int(np.argmax(z))
-    if z[j] <= stats.norm.isf(ALARM / 2 / z.size):
+    if z[j] <= stats.norm.isf(FALSE_ALARM_RATE / 2 / z.size):
         return ""
     what = ("log evidence", *(f"mean of {name}" for name in one.names))[j]
     first, second = f"{a[j]:.4g} ± {se_a[j]:.2g}", f"{b[j]:.4g} ± {se_b[j]:.2g}"
@@ -307,7 +314,7 @@ def _by_surrogates(task: Task, found: Marginal, limit: int, rng) -> Posterior | 
     "Four searches that follow surrogates; None where these are not for it."
     left = _left(task, limit)
     free, inputs = found.opened.prior.free, found.remaining.room
-    if inputs or free < MANY or EXPLORE * left < _LEAD * simulations_of_round(free):
+    if inputs or free < MANY or EXPLORATION_SHARE * left < _LEAD * simulations_of_round(free):
         return None
     try:
         prior = PriorInNormalCoordinates(found.opened.prior)
@@ -332,7 +339,7 @@ def _by_weights(task: Task, found: Marginal, limit: int, rng) -> Posterior | Non
         about = dict(target_ess=target, max_simulations=left)
         part = _search(task, found, model, f"summed{k}", rng, **about)
         best = part if best is None else max(best, part, key=_worth)
-        few = part.info["agreed"] and part.pareto_k <= MAX_PARETO_K and part.ess >= LEAST
+        few = part.info["agreed"] and part.pareto_k <= MAX_PARETO_K and part.ess >= MIN_ESS
         if not part.info["reason"] or not few:
             break
     return best
@@ -364,7 +371,7 @@ def _moved(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior | No
     name = "moves of inputs, counts summed out"
     part = input_smc(found.release, found.model, **about, **task.during(name))
     task.note(name, part, part.info["simulations"])
-    return part, part.info["reason"] or doubts(part)
+    return part, part.info["reason"] or reasons_not_exact(part)
 
 # %% ../../nbs/analyst/09_engines.ipynb #d9a5a54e
 def _found(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior | None, str]:
@@ -373,7 +380,7 @@ def _found(task: Task, found: Marginal, limit: int, rng) -> tuple[Posterior | No
     first, reason = _searched(task, found, limit, search)
     if first is not None and not reason:
         return first, ""
-    good = first is not None and first.ess >= LEAST
+    good = first is not None and first.ess >= MIN_ESS
     second, why = _moved(task, found, limit, move)
     return (second, why) if second is not None and not (why and good) else (first, reason)
 
@@ -424,7 +431,7 @@ _MOVED_FROM = 20_000  # simulations allowed from which on some are left for move
 
 def useful(posterior: Posterior) -> bool:
     "Whether weights are better than a network's draws."
-    return posterior.pareto_k <= MAX_PARETO_K and posterior.ess >= USEFUL
+    return posterior.pareto_k <= MAX_PARETO_K and posterior.ess >= MIN_USEFUL_ESS
 
 # %% ../../nbs/analyst/09_engines.ipynb #05be0e1a-p2
 def by_weight(task: Task, rng) -> tuple[Posterior, str]:
@@ -472,7 +479,7 @@ def _kept(task: Task, rng) -> tuple[Posterior | None, str]:
     found = importance(task.release, task.model, rng=run, **options)
     task.note(name, found, found.info["simulations"])
     found.info.update(fresh=found.info["rounds"] == _SMALL_ROUNDS, thrifty=False)
-    return found, doubts(found) or ALONE
+    return found, reasons_not_exact(found) or UNCONFIRMED
 
 
 def _easy(task: Task, rng) -> bool:
@@ -511,7 +518,7 @@ def _why_not_replayed(task: Task) -> str:
 
 def _too_few(found: Posterior) -> bool:
     "Whether nothing is wrong with weights but that a mean or an sd rests on few of them."
-    return found.info["agreed"] and found.pareto_k <= MAX_PARETO_K and found.ess >= LEAST
+    return found.info["agreed"] and found.pareto_k <= MAX_PARETO_K and found.ess >= MIN_ESS
 
 # %% ../../nbs/analyst/09_engines.ipynb #05be0e1a-p5
 KEPT = 20_000  # simulations that a network could use better than moves, at most
@@ -527,12 +534,12 @@ def moved(task: Task, rng) -> tuple[Posterior | None, str]:
         found = input_smc(task.release, task.model, rng=rng, **options)
     except (ValueError, TypeError, NotImplementedError) as error:  # it cannot be replayed, say
         nothing = dict(ess=0.0, pareto_k=math.inf, failed=0, error=str(error))
-        begun = min(options["max_simulations"], MOST_BEGUN)
+        begun = min(options["max_simulations"], SIMULATIONS_BEFORE_MOVES)
         task.history.append(dict(engine=MOVES, simulations=begun) | nothing)
         return None, ""
     task.note(MOVES, found, found.info["simulations"], reason=found.info["reason"])
     agreed = "disagree" not in found.info["reason"] and not found.info.get("unfinished")
-    return (found, found.info["reason"] or doubts(found)) if agreed else (None, "")
+    return (found, found.info["reason"] or reasons_not_exact(found)) if agreed else (None, "")
 
 # %% ../../nbs/analyst/09_engines.ipynb #45aec4ab
 ROUNDS, FIRST = 10, 10_000  # the budget of the SPPE/SPLE paper

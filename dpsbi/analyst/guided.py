@@ -20,7 +20,7 @@ from .importance.amis import TRIED, doubted, one_of_each
 from dpsbi.analyst.importance.proposals import (
     Rounds,
     about_evidence,
-    draws_worth,
+    effective_draws,
     no_weight,
     temper,
     within_prior,
@@ -490,7 +490,7 @@ class _Pool:
 
         def even(power):
             log_p = power * (log_w[possible] - log_w[possible].max())
-            return draws_worth(log_p) >= wanted
+            return effective_draws(log_p) >= wanted
 
         power = temper(even)
         return np.where(possible, np.exp(power * np.where(possible, log_w - log_w.max(), 0)), 0.0)
@@ -700,7 +700,7 @@ def _drawn(run, found: _Explored, draws, rng) -> tuple[Rounds, np.ndarray]:
         log_f, simulated, behind = _estimates(run, found, z, child)
         rounds.add(z, log_f)
         values.append(behind)
-        have = draws_worth(rounds.log_weights)
+        have = effective_draws(rounds.log_weights)
         run.bar.set_postfix_str(f"ESS {have:.0f}", refresh=False)
         wanted = 1.05 * (draws - have) * len(rounds.z) / max(have, 1.0)
         wanted = min(wanted, len(rounds.z))
@@ -806,7 +806,7 @@ def _doubt(run, rounds, particles, rng) -> str:
 # %% ../../nbs/analyst/08_guided.ipynb #1521a864-p2
 def _concluded(run, rounds, values, info, draws) -> Posterior:
     "The posterior, and the warnings that it deserves."
-    worth = draws_worth(rounds.log_weights)
+    worth = effective_draws(rounds.log_weights)
     made, failed, outside = (run.tally[name] for name in ("made", "failed", "outside"))
     made -= outside
     if worth < draws:

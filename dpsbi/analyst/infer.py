@@ -36,8 +36,8 @@ from .guided import FEWEST as FEWEST_GUIDED
 from .importance.proposals import warn_of_failures
 from .mcmc.da_mcmc import LatentRecords
 from .prior_data_conflict import unreached
-from .smc.input_smc import FEWEST as FEWEST_MOVED
-from .smc.tempering import USEFUL
+from .smc.input_smc import MIN_SIMULATIONS as FEWEST_MOVED
+from .smc.tempering import MIN_USEFUL_ESS
 from ..mechanisms import Release
 from ..models.functions import RowByRow
 from ..models.model import Model, check_release
@@ -416,13 +416,13 @@ def _simulated(task: Task, rng) -> tuple[Posterior, str]:
     summed = summed_out(task, _aside(rng)) if sought else None
     if summed is not None:
         found, reason = summed
-        enough = not reason or found.ess >= USEFUL
+        enough = not reason or found.ess >= MIN_USEFUL_ESS
     elif has_density:
         found, reason = by_weight(task, weigh)
         enough = (found.info["fresh"] or found.info["thrifty"]) and useful(found)
     if reason and summed is None and task.left >= FEWEST_MOVED:
         other, why_not = moved(task, rng.spawn(1)[0])
-        better = other is not None and other.ess >= USEFUL and not (enough and why_not)
+        better = other is not None and other.ess >= MIN_USEFUL_ESS and not (enough and why_not)
         found, reason, enough = (other, why_not, True) if better else (found, reason, enough)
     if not enough and task.neural is not None and task.left >= 100:
         found, reason = networked(task, fit)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..analyst.importance.proposals import draws_worth
+from ..analyst.importance.proposals import effective_draws
 from ..mechanisms import Mechanism, Release
 from ..mechanisms.base import check_members, cost_of
 from ..mechanisms.composite import SideBySide
@@ -226,7 +226,7 @@ class Pool(NamedTuple):
         "How many draws the pool is worth before any of the designs: N, if nothing came before."
         if self.before is None:
             return float(len(self.theta))
-        return draws_worth(self.before)
+        return effective_draws(self.before)
 
 # %% ../../nbs/planning/01_candidates.ipynb #ds-pool-p2
 def pool_of(
@@ -318,7 +318,7 @@ def _truths(s: np.ndarray, before, effort: Effort, rng, at_fault: Callable) -> n
         )
     if before is None:
         return finite[: effort.releases]
-    worth = draws_worth(before)
+    worth = effective_draws(before)
     if worth < effort.least:
         raise ValueError(
             f"{worth:.0f} of {len(s):,} simulations agree with the release that is given, and "

@@ -125,8 +125,8 @@ def test_searches_that_lose_a_mode_are_not_called_exact(monkeypatch):
         return whole(z[side], log_weights[side], floor, rng, **kw)
 
     monkeypatch.setattr(proposals, "fit_proposal", one_sided)
-    monkeypatch.setattr(searches, "LADDER", 0.0)
-    monkeypatch.setattr(searches, "DEFENSIVE", 0.01)
+    monkeypatch.setattr(searches, "EARLIER_SHARE", 0.0)
+    monkeypatch.setattr(searches, "DEFENSIVE_SHARE", 0.01)
     found, said = heard(*squared(5, 0.7), max_simulations=60_000)
     assert found.exact is False and "independent starts disagree" in found.info["reason"]
     assert "not exact" in str(said[0].message)
@@ -209,7 +209,7 @@ def test_a_filter_follows_no_more_paths_than_allowed(scale):
     release = Release([3.0, 40.0, 400.0], Query(identity, 1), Laplace(scale))
     found, _ = heard(release, Space(), max_simulations=15_000, target_ess=300)
     assert sum(made) <= 15_000 and found.info["simulations"] == sum(made)
-    assert found.exact is False or (found.ess >= room.LEAST and found.pareto_k <= 0.7)
+    assert found.exact is False or (found.ess >= room.MIN_ESS and found.pareto_k <= 0.7)
 
 
 def test_a_filter_needs_a_budget_that_a_pilot_run_does_not_use_up():
@@ -560,7 +560,7 @@ def test_a_number_that_rests_on_few_draws_has_a_remedy_of_its_own(approximation)
 
 def test_a_start_that_is_done_early_is_no_trouble_to_those_that_stall():
     "An impatient search in which one start is done after a few rounds, and others go on."
-    quick, slow = (searches.Search(None, [0.1, *[p] * n], []) for p, n in ((1.0, 2), (0.2, 8)))
+    quick, slow = (searches.Start(None, [0.1, *[p] * n], []) for p, n in ((1.0, 2), (0.2, 8)))
     assert searches._slow([quick, slow], 8) and not searches._slow([quick, quick], 8)
 
 

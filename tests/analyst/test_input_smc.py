@@ -25,17 +25,17 @@ from dpsbi import (
 from dpsbi.analyst.smc import tempering as moves
 from dpsbi.analyst.smc.coordinates import NormalCoordinates
 from dpsbi.analyst.smc.moves import (
-    Bent,
+    LikelihoodMixtures,
     LinearGaussianMove,
-    LocalLine,
+    LocalLinearisations,
+    LocalLinearMove,
     Profiles,
-    Sites,
-    apart,
-    bent,
-    learned,
+    disjoint_inputs,
+    learn_slopes,
+    linearise,
+    local_step,
     ridge,
-    sparse,
-    step,
+    screened_regression,
 )
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.models.prior import FreePrior
@@ -179,7 +179,7 @@ def test_the_same_seed_gives_the_same_draws_whatever_the_executor(whole):
 def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, monkeypatch):
     from dpsbi.analyst.smc import tempering as clouds
 
-    monkeypatch.setattr(clouds.SlowJournal.__init__, "__defaults__", (0.0,))
+    monkeypatch.setattr(clouds.PeriodicJournal.__init__, "__defaults__", (0.0,))
     release, model = counts(3)
     calls = []
 
@@ -351,7 +351,7 @@ def test_chains_that_deserve_it_get_what_is_spare():
 
 def test_poor_chains_leave_what_is_spare(monkeypatch):
     "The same chains, had they to be worth more."
-    monkeypatch.setattr("dpsbi.analyst.smc.tempering.USEFUL", 1e6)
+    monkeypatch.setattr("dpsbi.analyst.smc.tempering.MIN_USEFUL_ESS", 1e6)
     found = run(*counts(6, scale=4.0), draws=4000, limit=12_000, spare=5000)
     assert 6500 < found.info["simulations"] < 7500
     assert found.theta.size and not found.info.get("unfinished")
@@ -448,7 +448,9 @@ def test_a_line_from_fewer_points_than_inputs():
 def test_sites_follow_a_laplace_law():
     release = Release([3.0], query(1), Laplace(2.0))
     s = np.random.default_rng(3).normal(3, 5, (400, 1))
-    sites = Sites.fit(Profiles.of(release, s, release.mechanism.log_prob([3.0], s)), 1.0)
+    sites = LikelihoodMixtures.fit(
+        Profiles.of(release, s, release.mechanism.log_prob([3.0], s)), 1.0
+    )
     x = np.linspace(-17, 23, 4001)
     variance = sites.variance[0]
     parts = np.exp(sites.log_weight[0] - 0.5 * (x[:, None] - 3) ** 2 / variance)
@@ -470,8 +472,8 @@ def many(rng, n=500, r=40):
 
 def test_slopes_that_count_are_found_and_the_others_are_none():
     x, y, truth = many(np.random.default_rng(4))
-    _, slope, variance = sparse(x, y, np.ones(500), 1)
-    assert ((slope != 0) == (truth != 0)).mean() > 0.999 and apart(truth, 1)
+    _, slope, variance = screened_regression(x, y, np.ones(500), 1)
+    assert ((slope != 0) == (truth != 0)).mean() > 0.999 and disjoint_inputs(truth, 1)
     agrees(slope[truth != 0], truth[truth != 0], 0.5 / 500**0.5, verbose=False)
     agrees(variance, 0.25, 0.25 * (2 / 500) ** 0.5, verbose=False)
 
@@ -479,16 +481,18 @@ def test_slopes_that_count_are_found_and_the_others_are_none():
 def test_values_that_share_an_input_are_not_apart():
     slope = np.zeros((3, 4))
     slope[:, 0] = slope[0, 1] = slope[1, 2] = slope[2, 3] = 1.0
-    assert apart(slope, 1)
+    assert disjoint_inputs(slope, 1)
     slope[2, 1] = 0.1
-    assert not apart(slope, 1)
+    assert not disjoint_inputs(slope, 1)
 
 
 def test_a_step_of_many_values_is_that_of_the_full_matrix():
     rng = np.random.default_rng(5)
     x, y, truth = many(rng)
     release = Release(y[0], query(40), Laplace(1.0))
-    sites = Sites.fit(Profiles.of(release, y, release.mechanism.log_prob(y[0], y)), 1.0)
+    sites = LikelihoodMixtures.fit(
+        Profiles.of(release, y, release.mechanism.log_prob(y[0], y)), 1.0
+    )
     quick = LinearGaussianMove.fit(x, y, np.ones(500), sites, common=1)
     assert quick.common == 1
     slow = LinearGaussianMove(quick.level, quick.slope, quick.error, sites)
@@ -519,12 +523,12 @@ def stretched(x):
 def test_halves_may_hold_different_numbers_of_directions():
     rng = np.random.default_rng(1)
     halves = [
-        Bent(*(rng.standard_normal(size) for size in ((14, 3), (14, q), (14, 3, q))))
+        LocalLinearisations(*(rng.standard_normal(size) for size in ((14, 3), (14, q), (14, 3, q))))
         for q in (2, 4)
     ]
     together = moves._halves([half.packed() for half in halves], (2, 14)).reshape(2, 14, -1)
     for half, flat, q in zip(halves, together, (2, 4)):
-        again = Bent.unpacked(flat, 3, q)
+        again = LocalLinearisations.unpacked(flat, 3, q)
         for a, b in zip(astuple(half), astuple(again)):
             np.testing.assert_array_equal(a, b)
 
@@ -535,15 +539,15 @@ def test_a_simulator_that_runs_wild_leaves_no_line():
     s = tame(x)
     log_eta = release.mechanism.log_prob(release.s_dp, s)
     line = LinearGaussianMove.fit(
-        x, s, np.ones(500), Sites.fit(Profiles.of(release, s, log_eta), 1.0)
+        x, s, np.ones(500), LikelihoodMixtures.fit(Profiles.of(release, s, log_eta), 1.0)
     )
-    line = LocalLine.of(line).with_error(np.full(2, 0.1))
+    line = LocalLinearMove.of(line).with_error(np.full(2, 0.1))
     wild = lambda x: np.where(x[:, 1:2] > 0, 1e10 * (x[:, :1] + 0.3 * x[:, 2:]), tame(x))
-    taught = learned(line, x, wild(x), wild)
+    taught = learn_slopes(line, x, wild(x), wild)
     assert np.allclose(taught.slopes(x), line.slopes(x), rtol=0.01)
-    assert learned(line, x, np.full_like(s, np.nan), wild) is line
-    lines = bent(taught, x, wild)
-    new, gain, there = step(line, x, lines, np.full(500, 0.8), wild, rng)
+    assert learn_slopes(line, x, np.full_like(s, np.nan), wild) is line
+    lines = linearise(taught, x, wild)
+    new, gain, there = local_step(line, x, lines, np.full(500, 0.8), wild, rng)
     assert np.isfinite(new).all() and not np.isnan(gain).any() and np.isfinite(there.slope).all()
 
 
@@ -551,9 +555,9 @@ def test_slopes_are_learned_where_they_change():
     rng, bowl = np.random.default_rng(2), lambda x: x[:, :1] + 0.3 * x[:, :1] ** 2
     release, x = Release([2.0], query(1), Laplace(0.3)), 1 + rng.standard_normal((500, 2))
     log_eta = release.mechanism.log_prob(release.s_dp, bowl(x))
-    sites = Sites.fit(Profiles.of(release, bowl(x), log_eta), 1.0)
-    line = LocalLine.of(LinearGaussianMove.fit(x, bowl(x), np.ones(500), sites))
-    taught, at = learned(line, x, bowl(x), bowl), np.array([[-1.0, 0.0], [2.0, 0.0]])
+    sites = LikelihoodMixtures.fit(Profiles.of(release, bowl(x), log_eta), 1.0)
+    line = LocalLinearMove.of(LinearGaussianMove.fit(x, bowl(x), np.ones(500), sites))
+    taught, at = learn_slopes(line, x, bowl(x), bowl), np.array([[-1.0, 0.0], [2.0, 0.0]])
     found = taught.slopes(at)[:, 0] @ line.basis.T
     step = 0.15 * np.abs(line.steps[0] * line.basis[0, 0])  # differences look ahead, so they miss
     assert np.allclose(found[:, 0], 1 + 0.6 * at[:, 0], atol=0.02 + 2 * step)
@@ -565,21 +569,21 @@ def kept_by_local_lines(release, moves, rng, ratio=True):
     others = rng.standard_normal((2000, 3))
     s = stretched(others)
     log_eta = release.mechanism.log_prob(release.s_dp, s)
-    sites = Sites.fit(Profiles.of(release, s, log_eta), 1.0)
-    line = LocalLine.of(LinearGaussianMove.fit(others, s, np.ones(2000), sites)).with_error(
+    sites = LikelihoodMixtures.fit(Profiles.of(release, s, log_eta), 1.0)
+    line = LocalLinearMove.of(LinearGaussianMove.fit(others, s, np.ones(2000), sites)).with_error(
         np.array([0.1])
     )
-    line = learned(line, others[:200], s[:200], stretched)
+    line = learn_slopes(line, others[:200], s[:200], stretched)
     x = others[rng.choice(2000, 2000, p=np.exp(log_eta) / np.exp(log_eta).sum())]
-    lines = bent(line, x, stretched)
+    lines = linearise(line, x, stretched)
     for _ in range(moves):
-        new, gain, there = step(line, x, lines, np.full(2000, 0.8), stretched, rng)
+        new, gain, there = local_step(line, x, lines, np.full(2000, 0.8), stretched, rng)
         log_ratio = release.mechanism.log_prob(release.s_dp, stretched(new))
         log_ratio = log_ratio - release.mechanism.log_prob(release.s_dp, stretched(x))
         better = np.log(rng.random(2000)) < log_ratio + (gain if ratio else 0.0)
         x = np.where(better[:, None], new, x)
         flat = np.where(better[:, None], there.packed(), lines.packed())
-        lines = Bent.unpacked(flat, 1, len(line.steps))
+        lines = LocalLinearisations.unpacked(flat, 1, len(line.steps))
     return x
 
 

@@ -29,7 +29,7 @@ from ..importance.amis import TRIED, doubted
 from dpsbi.analyst.importance.proposals import (
     Rounds,
     about_evidence,
-    draws_worth,
+    effective_draws,
     log_prior,
     within_prior,
 )
@@ -297,7 +297,7 @@ def weigh(run: Run, start: Rounds, draws: int, rng: np.random.Generator) -> tupl
         columns = run.columns(with_paths, z, child)
         rounds.add(z, columns[:, 0])
         kept.append(columns[:, 2:])
-        ess.append(draws_worth(rounds.log_weights))
+        ess.append(effective_draws(rounds.log_weights))
         run.bar.set_postfix_str(f"ESS {ess[-1]:.0f}", refresh=False)
         run.bar.update(max(0, min(draws, int(ess[-1])) - run.bar.n))
         if ess[-1] >= draws:
@@ -305,7 +305,7 @@ def weigh(run: Run, start: Rounds, draws: int, rng: np.random.Generator) -> tupl
         n = _more(draws, ess[-1], len(rounds.z))
     if ess:
         return rounds, info | dict(ess_by_round=ess), np.concatenate(kept)
-    unfinished = dict(ess_by_round=[draws_worth(start.log_weights)], unfinished=True)
+    unfinished = dict(ess_by_round=[effective_draws(start.log_weights)], unfinished=True)
     return start, info | unfinished, None
 
 # %% ../../../nbs/analyst/filtering/03_pseudo_marginal.ipynb #cac1f1f4

@@ -15,13 +15,13 @@ from typing import Any, Self, Unpack
 import numpy as np
 from scipy import stats
 
-from .multistart import on_its_way
+from .multistart import reaches_full_power
 from dpsbi.analyst.importance.proposals import (
     Rounds,
     about_evidence,
     check_memory,
     check_rounds,
-    draws_worth,
+    effective_draws,
     no_weight,
     warn_of_failures,
     within_prior,
@@ -129,7 +129,7 @@ def importance(
             bar.set_postfix_str(f"ESS {ess:.0f}", refresh=False)
             if target_ess is not None and ess >= target_ess:
                 break
-            if not patient and r + 1 == LOOK and not on_its_way(search.history["power"]):
+            if not patient and r + 1 == LOOK and not reaches_full_power(search.history["power"]):
                 break
     doubt = _doubt(search, rng.spawn(1)[0]) if size.tested else ""
     return _posterior(search, target_ess, doubt)
@@ -228,7 +228,7 @@ class _Search:
         run.add(z, log_eta)
         lost = np.isneginf(log_eta) & (run.log_prior[-len(z) :] > -np.inf)
         history["failed"].append(lost.sum() if failed is None else failed)
-        history["ess"].append(draws_worth(run.log_weights))
+        history["ess"].append(effective_draws(run.log_weights))
 
 # %% ../../../nbs/analyst/importance/03_amis.ipynb #bfab932d-d
 def _about(release, model, proposal, rng, defensive, simulations, size) -> dict:
@@ -252,7 +252,7 @@ FEW = 100  # effective draws, below which a run warns
 
 def _warn_if_few(run, history, target_ess):
     "Of fewer effective draws than were asked for, or than errors can be told of."
-    rounds, worth = len(run.history), draws_worth(run.log_weights)
+    rounds, worth = len(run.history), effective_draws(run.log_weights)
     if target_ess is not None and history["ess"][-1] < target_ess:
         warn(
             f"the effective sample size is {history['ess'][-1]:.0f} after {rounds} rounds, not "

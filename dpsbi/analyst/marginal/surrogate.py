@@ -15,8 +15,15 @@ from functools import cached_property
 import numpy as np
 from scipy.special import gammaln
 
-from ..importance.multistart import DEFENSIVE, EXPLORE, LADDER, STARTS, Budget, Search
-from ..importance.proposals import Rounds, draws_worth, temper
+from dpsbi.analyst.importance.multistart import (
+    DEFENSIVE_SHARE,
+    EARLIER_SHARE,
+    EXPLORATION_SHARE,
+    STARTS,
+    Budget,
+    Start,
+)
+from ..importance.proposals import Rounds, effective_draws, temper
 from ..importance.student_mixture import StudentMixture, fit_proposal
 from ..smc.coordinates import PriorInNormalCoordinates
 from ..smc.moves import Profiles, ridge
@@ -407,7 +414,7 @@ class _Climb:
 
     def begin(self, release, prior, n: int, rng: np.random.Generator) -> np.ndarray:
         "Draws (n, free) of a round."
-        rounds = Rounds(prior, prior, DEFENSIVE, LADDER)
+        rounds = Rounds(prior, prior, DEFENSIVE_SHARE, EARLIER_SHARE)
         if self.seen:
             for proposal in self.follow(release, prior, rng):
                 rounds.append(proposal)
@@ -459,10 +466,10 @@ def _round(climbs: list[_Climb], budget: Budget, n: int, rng: np.random.Generato
 def _together(best: list[Rounds]) -> float:
     "What a draw of these rounds is worth, all of them together."
     log_w = np.concatenate([rounds.log_weights for rounds in best])
-    return draws_worth(log_w) / len(log_w)
+    return effective_draws(log_w) / len(log_w)
 
 # %% ../../../nbs/analyst/marginal/04_surrogate.ipynb #ss-all-3
-def surrogate_starts(budget: Budget, n: int, rng: np.random.Generator) -> list[Search]:
+def surrogate_starts(budget: Budget, n: int, rng: np.random.Generator) -> list[Start]:
     """Searches that follow surrogates, apart from each other, as `explore` gives them.
 
     Parameters
@@ -475,7 +482,7 @@ def surrogate_starts(budget: Budget, n: int, rng: np.random.Generator) -> list[S
         For draws and proposals.
     """
     climbs, n = [_Climb() for _ in range(STARTS)], simulations_of_round(budget.model.prior.free)
-    limit = budget.tally["made"] + EXPLORE * budget.left
+    limit = budget.tally["made"] + EXPLORATION_SHARE * budget.left
     for child in rng.spawn(ROUNDS):
         active = [climb for climb in climbs if not climb.done]
         over = len(active) < STARTS or climbs[0].tried
@@ -483,9 +490,9 @@ def surrogate_starts(budget: Budget, n: int, rng: np.random.Generator) -> list[S
         if over or not active or not _round(active, budget, n, child):
             break
     if any(len(climb.worth) < 2 for climb in climbs):
-        return [Search(climb.tried[0], [0.0], [0.0]) for climb in climbs]
+        return [Start(climb.tried[0], [0.0], [0.0]) for climb in climbs]
     best = [1 + int(np.argmax(climb.worth[1:])) for climb in climbs]
     rounds = [climb.tried[k] for climb, k in zip(climbs, best)]
     power = float(_together(rounds) >= FOLLOWED)
     worths = [climb.worth[k] for climb, k in zip(climbs, best)]
-    return [Search(each, [power], [worth]) for each, worth in zip(rounds, worths)]
+    return [Start(each, [power], [worth]) for each, worth in zip(rounds, worths)]
