@@ -11,8 +11,10 @@ import sys
 import tempfile
 import traceback
 from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import Pipe
 from pathlib import Path
+from pkgutil import walk_packages
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy: processes share the processors
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -23,7 +25,8 @@ ROOT = Path(__file__).absolute().parent.parent
 SLOW = re.compile(r"^#\|\s*slow\b", re.MULTILINE)
 SHARED = (  # what is imported once, where many pages follow
     "numpy scipy.stats scipy.optimize scipy.integrate pandas matplotlib.pyplot arviz numba torch"
-    " sklearn.mixture nflows emcee opendp.prelude dp_accounting IPython nbdev.test sqlite3"
+    " sklearn.mixture nflows.flows emcee opendp.prelude dp_accounting IPython nbdev.test sqlite3"
+    " torch._dynamo mpmath contourpy pandas.io.formats.style tqdm.auto"  # or at the first use
 )
 MANY = 20  # pages
 
@@ -55,7 +58,7 @@ def pytest_collection_finish(session):
     "Forks of pages begin with what most of them need, and with nothing that a test has left."
     pages = sum(isinstance(item, Page) for item in session.items)
     if pages > MANY:
-        for name in SHARED.split():
+        for name in [*SHARED.split(), *package()]:
             import_module(name)
         gc.collect()
         gc.freeze()
@@ -66,6 +69,12 @@ def pytest_collection_finish(session):
 def pytest_sessionfinish(session):
     if NURSERY in session.config.stash:
         session.config.stash[NURSERY].close()
+
+
+def package():
+    "The names of all modules of the package."
+    found = find_spec("dpsbi").submodule_search_locations
+    return [module.name for module in walk_packages(found, "dpsbi.")]
 
 
 class Nursery:

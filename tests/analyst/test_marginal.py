@@ -357,7 +357,7 @@ def test_a_rate_with_a_random_effect_below_the_top_of_a_clamp():
 
     how = dict(rng=np.random.default_rng(1), progress=False)
     found = infer(release, Model(prior, simulate), **how)
-    mu, n = np.geomspace(1, 400, 2000), np.arange(3000)[:, None]
+    mu, n = np.geomspace(1, 400, 300), np.arange(3000)[:, None]
     log_pmf = stats.nbinom.logpmf(n, 3, 3 / (3 + mu))
     log_p = stats.lognorm(1, scale=15).logpdf(mu) + np.log(np.gradient(mu))
     for value in values:

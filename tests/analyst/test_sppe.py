@@ -133,7 +133,8 @@ def test_rounds_go_back_to_the_prior_where_no_weight_would_be_left(tmp_path):
     prior = Prior(**{f"z_{j}": stats.norm(0, 1) for j in range(30)})
     model = Model(prior, lambda theta, rng: rng.normal(theta, 0.2))
     release = Release(np.linspace(-1, 1, 30), Query(identity, 1), Gaussian(0.05))
-    training = Training(final_steps=50, members=2, flow=Shape(layers=2, hidden=8))
+    flow = Shape(layers=1, hidden=8, bins=4)
+    training = Training(steps=20, final_steps=20, members=2, flow=flow)
     how = dict(simulations=800, training=training, draws=200, progress=False)
     run = lambda rounds, **where: sppe(  # noqa: E731
         release, model, rng=np.random.default_rng(1), rounds=rounds, **how, **where
