@@ -529,7 +529,7 @@ def _patient_values(x):
 
 
 # x is a vector of statistics: its first axis does not count patients
-_patient_values.takes_values = True
+setattr(_patient_values, "takes_values", True)
 
 
 def patient_query() -> Query:
