@@ -25,6 +25,159 @@ from typing import Any
 
 import numpy as np
 
+# %% ../../nbs/runs/03_fingerprint.ipynb #ta-public
+def fingerprint_of(thing: Any) -> str:
+    """A fingerprint of a function or an object, the same in every process of one Python version.
+
+    Parameters
+    ----------
+    thing : object
+        A simulator, a query's function, a model of records, and whatever these read. An
+        attribute `fingerprint`, a text, stands for the whole of an object.
+
+    Returns
+    -------
+    str
+        Sixteen hexadecimal digits. Functions of installed packages count by their names alone.
+    """
+    return hashlib.sha256(json.dumps(_about(thing, {})).encode()).hexdigest()[:16]
+
+
+def proposal_fingerprint(proposal: Any) -> list | None:
+    """The fingerprint of a proposal: its kind, and a few draws of one seed with their densities.
+
+    Parameters
+    ----------
+    proposal : object, optional
+        Anything with `sample` and `log_prob`; None, the prior itself, is told by None.
+    """
+    if proposal is None:
+        return None
+    theta = proposal.sample(8, np.random.default_rng(0))
+    values = (*np.ravel(theta), *np.ravel(proposal.log_prob(theta)))
+    return [type(proposal).__name__, *(f"{value:.4g}" for value in values)]
+
+
+def prior_fingerprint(prior: Any) -> list:
+    "The fingerprint of a prior: what each says of itself, or its names; and its draws."
+    parts = getattr(prior, "_fingerprint_parts", None)
+    return [list(prior.names) if parts is None else parts(), proposal_fingerprint(prior)]
+
+
+def model_fingerprint(model: Any) -> dict[str, Any]:
+    """What tells two models apart, in plain values: the prior, and the rest.
+
+    Parameters
+    ----------
+    model : Model
+        Or a state space, or a model of records.
+
+    Returns
+    -------
+    dict
+        The prior's distributions, and draws of it with their densities; a fingerprint of the model.
+    """
+    prior = getattr(model, "prior", None)
+    told = None if prior is None else prior_fingerprint(prior)
+    return dict(prior=told, model=fingerprint_of(model))
+
+# %% ../../nbs/runs/03_fingerprint.ipynb #ta-about-p2
+def _about(thing: Any, seen: dict[int, Any]) -> Any:
+    "Anything, in plain values."
+    told = _values(thing, seen)
+    if told is not None or id(thing) in seen:
+        return told
+    seen[id(thing)] = thing  # kept, so that no other thing gets its address
+    if hasattr(thing, "__wrapped__"):  # by functools.wraps
+        return _about(thing.__wrapped__, seen)
+    if isinstance(getattr(thing, "fingerprint", None), str):
+        return [_name(type(thing)), thing.fingerprint]
+    if isinstance(thing, functools.partial):
+        return _values([thing.func, thing.args, thing.keywords], seen)
+    if isinstance(thing, MethodType):
+        return _values([thing.__func__, thing.__self__], seen)
+    if hasattr(thing, "py_func"):  # compiled by numba
+        return _about(thing.py_func, seen)
+    if isinstance(thing, FunctionType):
+        return _function(thing, seen)
+    if isinstance(thing, type):
+        return _class(thing, seen)
+    if isinstance(thing, ModuleType | BuiltinFunctionType | np.ufunc):
+        return _name(thing)
+    return _object(thing, seen)
+
+# %% ../../nbs/runs/03_fingerprint.ipynb #ta-about
+def _function(function: FunctionType, seen: dict[int, Any]) -> Any:
+    "A function: by its name where it is installed, else by what it does and reads."
+    if _installed(function):
+        return _name(function)
+    around = _around(function)
+    defaults = [function.__defaults__, function.__kwdefaults__]
+    told = _instructions(function.__code__, without=function.__doc__)
+    return [told, _values(defaults, seen), _values(around, seen)]
+
+
+def _class(kind: type, seen: dict[int, Any]) -> list:
+    "A class: its name, what its methods do, and its constants."
+    own = {name: f for name, f in _methods(kind).items() if not _installed(f)}
+    set_later = set().union(*(_set(method, "STORE_ATTR") for method in own.values()))
+    held = _lasting(_constants(kind), set_later, set())
+    return [_name(kind), [_about(own[name], seen) for name in sorted(own)], _values(held, seen)]
+
+
+def _object(thing: Any, seen: dict[int, Any]) -> list:
+    "An object: its class, and what it holds."
+    has_names = hasattr(thing, "__dict__") or is_dataclass(thing)
+    held = _attributes(thing) if has_names else _made_of(thing)
+    return [_class(type(thing), seen), _values(held, seen)]
+
+# %% ../../nbs/runs/03_fingerprint.ipynb #ta-plain
+_PLAIN = bool | int | float | complex | str | bytes | range | None | np.generic
+
+
+def _name(thing: Any) -> str:
+    "Module and name of a class or function."
+    if isinstance(thing, ModuleType):
+        return thing.__name__
+    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', thing)}"
+
+
+def _installed(function: FunctionType) -> bool:
+    return function.__code__.co_filename.startswith(_INSTALLED_PATHS)
+
+# %% ../../nbs/runs/03_fingerprint.ipynb #ta-plain-p2-s1
+def _values(thing: Any, seen: dict[int, Any]) -> Any:
+    "Numbers, text, arrays, and collections of them; None for anything else."
+    if isinstance(thing, os.PathLike):
+        thing = os.fspath(thing)
+    if isinstance(thing, str) and os.path.isabs(thing):
+        return "a path"  # where a simulator keeps its files may change from run to run
+    if isinstance(thing, _PLAIN):
+        return repr(thing)
+    if hasattr(thing, "__array__") and not isinstance(thing, type):
+        return _array(thing, seen)
+    if isinstance(thing, enum.Enum):
+        return [_name(type(thing)), thing.name]
+    if isinstance(thing, tuple | list | deque):
+        return [_about(each, seen) for each in thing]
+    if isinstance(thing, set | frozenset):
+        return sorted(json.dumps(_about(each, seen)) for each in thing)
+    if isinstance(thing, dict):
+        return [[_about(key, seen), _about(value, seen)] for key, value in thing.items()]
+    return None
+
+# %% ../../nbs/runs/03_fingerprint.ipynb #ta-plain-p2
+def _array(thing: Any, seen: dict[int, Any]) -> list | None:
+    "An array, a table or a tensor; None for one that is not to be read."
+    try:
+        numbers = np.ascontiguousarray(thing)
+    except Exception:  # a tensor that wants its gradient, say
+        return None
+    if numbers.dtype.hasobject:
+        return [_about(each, seen) for each in numbers.ravel()]
+    digest = hashlib.sha256(numbers.tobytes()).hexdigest()
+    return [str(numbers.dtype), list(np.shape(numbers)), digest]
+
 # %% ../../nbs/runs/03_fingerprint.ipynb #ta-code
 def _constant(value: Any) -> Any:
     "A constant in plain values, the same in every process."
@@ -245,159 +398,6 @@ def _made_of(thing: Any) -> list:
     except Exception:
         return []
     return [made] if isinstance(made, str) else [*made[1:3], *map(list, filter(None, made[3:5]))]
-
-# %% ../../nbs/runs/03_fingerprint.ipynb #ta-plain
-_PLAIN = bool | int | float | complex | str | bytes | range | None | np.generic
-
-
-def _name(thing: Any) -> str:
-    "Module and name of a class or function."
-    if isinstance(thing, ModuleType):
-        return thing.__name__
-    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', thing)}"
-
-
-def _installed(function: FunctionType) -> bool:
-    return function.__code__.co_filename.startswith(_INSTALLED_PATHS)
-
-# %% ../../nbs/runs/03_fingerprint.ipynb #ta-plain-p2
-def _array(thing: Any, seen: dict[int, Any]) -> list | None:
-    "An array, a table or a tensor; None for one that is not to be read."
-    try:
-        numbers = np.ascontiguousarray(thing)
-    except Exception:  # a tensor that wants its gradient, say
-        return None
-    if numbers.dtype.hasobject:
-        return [_about(each, seen) for each in numbers.ravel()]
-    digest = hashlib.sha256(numbers.tobytes()).hexdigest()
-    return [str(numbers.dtype), list(np.shape(numbers)), digest]
-
-# %% ../../nbs/runs/03_fingerprint.ipynb #ta-plain-p2-s1
-def _values(thing: Any, seen: dict[int, Any]) -> Any:
-    "Numbers, text, arrays, and collections of them; None for anything else."
-    if isinstance(thing, os.PathLike):
-        thing = os.fspath(thing)
-    if isinstance(thing, str) and os.path.isabs(thing):
-        return "a path"  # where a simulator keeps its files may change from run to run
-    if isinstance(thing, _PLAIN):
-        return repr(thing)
-    if hasattr(thing, "__array__") and not isinstance(thing, type):
-        return _array(thing, seen)
-    if isinstance(thing, enum.Enum):
-        return [_name(type(thing)), thing.name]
-    if isinstance(thing, tuple | list | deque):
-        return [_about(each, seen) for each in thing]
-    if isinstance(thing, set | frozenset):
-        return sorted(json.dumps(_about(each, seen)) for each in thing)
-    if isinstance(thing, dict):
-        return [[_about(key, seen), _about(value, seen)] for key, value in thing.items()]
-    return None
-
-# %% ../../nbs/runs/03_fingerprint.ipynb #ta-about
-def _function(function: FunctionType, seen: dict[int, Any]) -> Any:
-    "A function: by its name where it is installed, else by what it does and reads."
-    if _installed(function):
-        return _name(function)
-    around = _around(function)
-    defaults = [function.__defaults__, function.__kwdefaults__]
-    told = _instructions(function.__code__, without=function.__doc__)
-    return [told, _values(defaults, seen), _values(around, seen)]
-
-
-def _class(kind: type, seen: dict[int, Any]) -> list:
-    "A class: its name, what its methods do, and its constants."
-    own = {name: f for name, f in _methods(kind).items() if not _installed(f)}
-    set_later = set().union(*(_set(method, "STORE_ATTR") for method in own.values()))
-    held = _lasting(_constants(kind), set_later, set())
-    return [_name(kind), [_about(own[name], seen) for name in sorted(own)], _values(held, seen)]
-
-
-def _object(thing: Any, seen: dict[int, Any]) -> list:
-    "An object: its class, and what it holds."
-    has_names = hasattr(thing, "__dict__") or is_dataclass(thing)
-    held = _attributes(thing) if has_names else _made_of(thing)
-    return [_class(type(thing), seen), _values(held, seen)]
-
-# %% ../../nbs/runs/03_fingerprint.ipynb #ta-about-p2
-def _about(thing: Any, seen: dict[int, Any]) -> Any:
-    "Anything, in plain values."
-    told = _values(thing, seen)
-    if told is not None or id(thing) in seen:
-        return told
-    seen[id(thing)] = thing  # kept, so that no other thing gets its address
-    if hasattr(thing, "__wrapped__"):  # by functools.wraps
-        return _about(thing.__wrapped__, seen)
-    if isinstance(getattr(thing, "fingerprint", None), str):
-        return [_name(type(thing)), thing.fingerprint]
-    if isinstance(thing, functools.partial):
-        return _values([thing.func, thing.args, thing.keywords], seen)
-    if isinstance(thing, MethodType):
-        return _values([thing.__func__, thing.__self__], seen)
-    if hasattr(thing, "py_func"):  # compiled by numba
-        return _about(thing.py_func, seen)
-    if isinstance(thing, FunctionType):
-        return _function(thing, seen)
-    if isinstance(thing, type):
-        return _class(thing, seen)
-    if isinstance(thing, ModuleType | BuiltinFunctionType | np.ufunc):
-        return _name(thing)
-    return _object(thing, seen)
-
-# %% ../../nbs/runs/03_fingerprint.ipynb #ta-public
-def fingerprint_of(thing: Any) -> str:
-    """A fingerprint of a function or an object, the same in every process of one Python version.
-
-    Parameters
-    ----------
-    thing : object
-        A simulator, a query's function, a model of records, and whatever these read. An
-        attribute `fingerprint`, a text, stands for the whole of an object.
-
-    Returns
-    -------
-    str
-        Sixteen hexadecimal digits. Functions of installed packages count by their names alone.
-    """
-    return hashlib.sha256(json.dumps(_about(thing, {})).encode()).hexdigest()[:16]
-
-
-def proposal_fingerprint(proposal: Any) -> list | None:
-    """The fingerprint of a proposal: its kind, and a few draws of one seed with their densities.
-
-    Parameters
-    ----------
-    proposal : object, optional
-        Anything with `sample` and `log_prob`; None, the prior itself, is told by None.
-    """
-    if proposal is None:
-        return None
-    theta = proposal.sample(8, np.random.default_rng(0))
-    values = (*np.ravel(theta), *np.ravel(proposal.log_prob(theta)))
-    return [type(proposal).__name__, *(f"{value:.4g}" for value in values)]
-
-
-def prior_fingerprint(prior: Any) -> list:
-    "The fingerprint of a prior: what each says of itself, or its names; and its draws."
-    parts = getattr(prior, "_fingerprint_parts", None)
-    return [list(prior.names) if parts is None else parts(), proposal_fingerprint(prior)]
-
-
-def model_fingerprint(model: Any) -> dict[str, Any]:
-    """What tells two models apart, in plain values: the prior, and the rest.
-
-    Parameters
-    ----------
-    model : Model
-        Or a state space, or a model of records.
-
-    Returns
-    -------
-    dict
-        The prior's distributions, and draws of it with their densities; a fingerprint of the model.
-    """
-    prior = getattr(model, "prior", None)
-    told = None if prior is None else prior_fingerprint(prior)
-    return dict(prior=told, model=fingerprint_of(model))
 
 # %% ../../nbs/runs/03_fingerprint.ipynb #ta-code-of
 def code_fingerprint(function: Any) -> str:
