@@ -40,7 +40,7 @@ from dpsbi.analyst.marginal.rao_blackwell import (
 from .marginal.surrogate import simulations_of_round, surrogate_starts
 from .marginal.trace import NotLast
 from .mcmc.da_mcmc import da_mcmc
-from .prior_data_conflict import outside
+from .prior_data_conflict import out_of_range
 from .refine import pool
 from .smc.coordinates import PriorInNormalCoordinates
 from .smc.input_smc import MIN_SIMULATIONS as FEWEST_MOVED
@@ -134,7 +134,7 @@ def probed(task: Task, found: Posterior, rng) -> str:
     failed = np.isnan(values).any(axis=2)
     line |= dict(simulations=failed.size, failed=int(failed.sum()), beside=fails)
     if found.ess >= PROBED:  # a few draws repeated say nothing of the model
-        line |= dict(unreached=outside(task.release, values))
+        line |= dict(unreached=out_of_range(task.release, values))
     if not ignores_rng(values):
         return ""
     if task.left >= 2 * PROBED:  # nearly certain values agree by chance: so look elsewhere too

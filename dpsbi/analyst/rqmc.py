@@ -18,70 +18,6 @@ from scipy.stats import qmc
 from ..mechanisms.base import lacking
 from ..privacy import whole_number
 
-# %% ../../nbs/analyst/01_rqmc.ipynb #50850234
-_KINDS = ("sobol", "lattice", "mc")
-BITS = 52
-
-
-def _inside(digits: np.ndarray) -> np.ndarray:
-    "Integers of 52 bits to the middles of their cells in (0, 1): exact in float64, never 0 or 1."
-    return (digits + 0.5) * 2.0**-BITS
-
-# %% ../../nbs/analyst/01_rqmc.ipynb #32aadb30
-@lru_cache(maxsize=256)
-def _generating_vector(n: int, dim: int) -> tuple[int, ...]:
-    "The component-by-component generating vector of an n-point lattice, for P2 with weights 1/dim."
-    k, x = np.arange(n // 2 + 1), np.arange(n) / n
-    omega = 2 * np.pi**2 * (x * x - x + 1 / 6) / dim
-    product = np.where((k == 0) | (2 * k == n), 1.0, 2.0)  # k and n - k give the same term
-    candidates = np.array([z for z in range(1, max(n // 2, 1) + 1) if math.gcd(z, n) == 1])
-    candidates = candidates[:: max(1, candidates.size * k.size >> 25)]
-    vector = [1]
-    for _ in range(dim):
-        product = product * (1 + omega[k * vector[-1] % n])
-        merit = [product @ omega[k * z % n] for z in candidates]
-        vector.append(int(candidates[np.argmin(merit)]))
-    return tuple(vector[:dim])
-
-# %% ../../nbs/analyst/01_rqmc.ipynb #2fbb5e00
-def _base(n: int, dim: int, rng: np.random.Generator, kind: str) -> np.ndarray:
-    "The base set (n, dim) as 52-bit integers; for Sobol with fresh scrambled matrices."
-    if kind == "sobol":
-        engine = qmc.Sobol(dim, scramble=True, bits=BITS, rng=rng)
-        net = engine.random_base2(int(n).bit_length() - 1)
-    else:
-        net = np.outer(np.arange(n), _generating_vector(n, dim)) % n / n
-    return (net * 2.0**BITS).astype(np.uint64)
-
-
-def _point_sets(sets: int, n: int, dim: int, rng: np.random.Generator, kind: str) -> np.ndarray:
-    "(sets, n, dim) points in (0, 1): one base set, an independent shift for each of the sets."
-    if kind == "mc":
-        return _inside(rng.integers(2**BITS, size=(sets, n, dim), dtype=np.uint64))
-    base = _base(n, dim, rng, kind)
-    shift = rng.integers(2**BITS, size=(sets, 1, dim), dtype=np.uint64)
-    moved = base ^ shift if kind == "sobol" else (base + shift) & np.uint64(2**BITS - 1)
-    return _inside(moved)
-
-# %% ../../nbs/analyst/01_rqmc.ipynb #2bf6c331
-def _check(n: int, dim: int, rng: Any, kind: str) -> None:
-    "ValueError or TypeError for what makes no point set."
-    if kind not in _KINDS:
-        raise ValueError(f"kind must be one of {_KINDS}, not {kind!r}")
-    for name, value in (("the number of points", n), ("the dimension", dim)):
-        whole_number(name, value, most=None)
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(
-            "rng must be a numpy Generator, such as np.random.default_rng(seed), "
-            f"not {type(rng).__name__}"
-        )
-    if kind == "sobol" and n & (n - 1):
-        below = 1 << (int(n).bit_length() - 1)
-        raise ValueError(
-            f"a Sobol net is balanced only for a power of two, not for {n} points: "
-            f"take {below} or {2 * below}, or kind='lattice', which serves any number"
-        )
-
 # %% ../../nbs/analyst/01_rqmc.ipynb #rqmc-points
 def points(n: int, dim: int, rng: np.random.Generator, kind: str = "sobol") -> np.ndarray:
     """One randomised point set (n, dim), strictly inside (0, 1).
@@ -111,6 +47,70 @@ def points(n: int, dim: int, rng: np.random.Generator, kind: str = "sobol") -> n
     """
     _check(n, dim, rng, kind)
     return _point_sets(1, int(n), int(dim), rng, kind)[0]
+
+# %% ../../nbs/analyst/01_rqmc.ipynb #2fbb5e00
+def _base(n: int, dim: int, rng: np.random.Generator, kind: str) -> np.ndarray:
+    "The base set (n, dim) as 52-bit integers; for Sobol with fresh scrambled matrices."
+    if kind == "sobol":
+        engine = qmc.Sobol(dim, scramble=True, bits=BITS, rng=rng)
+        net = engine.random_base2(int(n).bit_length() - 1)
+    else:
+        net = np.outer(np.arange(n), _generating_vector(n, dim)) % n / n
+    return (net * 2.0**BITS).astype(np.uint64)
+
+
+def _point_sets(sets: int, n: int, dim: int, rng: np.random.Generator, kind: str) -> np.ndarray:
+    "(sets, n, dim) points in (0, 1): one base set, an independent shift for each of the sets."
+    if kind == "mc":
+        return _inside(rng.integers(2**BITS, size=(sets, n, dim), dtype=np.uint64))
+    base = _base(n, dim, rng, kind)
+    shift = rng.integers(2**BITS, size=(sets, 1, dim), dtype=np.uint64)
+    moved = base ^ shift if kind == "sobol" else (base + shift) & np.uint64(2**BITS - 1)
+    return _inside(moved)
+
+# %% ../../nbs/analyst/01_rqmc.ipynb #50850234
+_KINDS = ("sobol", "lattice", "mc")
+BITS = 52
+
+
+def _inside(digits: np.ndarray) -> np.ndarray:
+    "Integers of 52 bits to the middles of their cells in (0, 1): exact in float64, never 0 or 1."
+    return (digits + 0.5) * 2.0**-BITS
+
+# %% ../../nbs/analyst/01_rqmc.ipynb #2bf6c331
+def _check(n: int, dim: int, rng: Any, kind: str) -> None:
+    "ValueError or TypeError for what makes no point set."
+    if kind not in _KINDS:
+        raise ValueError(f"kind must be one of {_KINDS}, not {kind!r}")
+    for name, value in (("the number of points", n), ("the dimension", dim)):
+        whole_number(name, value, most=None)
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            "rng must be a numpy Generator, such as np.random.default_rng(seed), "
+            f"not {type(rng).__name__}"
+        )
+    if kind == "sobol" and n & (n - 1):
+        below = 1 << (int(n).bit_length() - 1)
+        raise ValueError(
+            f"a Sobol net is balanced only for a power of two, not for {n} points: "
+            f"take {below} or {2 * below}, or kind='lattice', which serves any number"
+        )
+
+# %% ../../nbs/analyst/01_rqmc.ipynb #32aadb30
+@lru_cache(maxsize=256)
+def _generating_vector(n: int, dim: int) -> tuple[int, ...]:
+    "The component-by-component generating vector of an n-point lattice, for P2 with weights 1/dim."
+    k, x = np.arange(n // 2 + 1), np.arange(n) / n
+    omega = 2 * np.pi**2 * (x * x - x + 1 / 6) / dim
+    product = np.where((k == 0) | (2 * k == n), 1.0, 2.0)  # k and n - k give the same term
+    candidates = np.array([z for z in range(1, max(n // 2, 1) + 1) if math.gcd(z, n) == 1])
+    candidates = candidates[:: max(1, candidates.size * k.size >> 25)]
+    vector = [1]
+    for _ in range(dim):
+        product = product * (1 + omega[k * vector[-1] % n])
+        merit = [product @ omega[k * z % n] for z in candidates]
+        vector.append(int(candidates[np.argmin(merit)]))
+    return tuple(vector[:dim])
 
 # %% ../../nbs/analyst/01_rqmc.ipynb #2ff809f8
 def noise_draws(

@@ -64,63 +64,6 @@ class Scores:
     def _repr_html_(self):
         return self.table()._repr_html_()
 
-# %% ../../nbs/checks/02_scorecard.ipynb #529b3ded
-def _factor(ratio) -> float:
-    """The factor, at least 1, of the ratio that is furthest from 1.
-
-    Too wide and too narrow count alike, and cannot cancel in a median.
-    """
-    return float(np.exp(np.abs(np.log(ratio)).max()))
-
-
-def _told_apart(reference, found, n, rng) -> float:
-    "C2ST of n draws of each; if those of a sample are worth fewer, its copies count against it."
-    a, b = as_pair(reference, found)
-    together = n <= min(draws_worth(a, b), draws_worth(b, a)) + 1e-6
-    return float(all_scores(a, b, n, 5, 1, rng, together).mean())
-
-# %% ../../nbs/checks/02_scorecard.ipynb #c974584c
-def _score(method, reference, size, release, model, truth, simulations, seed):
-    "One line of `score`: a dict of its columns."
-    start = time.process_time()
-    found = as_posterior(method(np.random.default_rng(seed)), "what the method returns")
-    seconds, rng = time.process_time() - start, np.random.default_rng([seed, 50])
-    line = dict(ess=found.ess, pareto_k=found.pareto_k, seconds=seconds)
-    if reference is not None:
-        n = min([size] + [len(p) for p in (reference, found) if p.log_weights is None])
-        sd, few = reference.std(), (equal_weight(p, n, rng) for p in (reference, found))
-        line |= dict(
-            c2st=_told_apart(reference, found, n, rng),
-            mmd2=mmd2(*few, z_score=True),
-            ks=ks(reference, found).distance.max(),
-            mean_off=np.abs((found.mean() - reference.mean()) / sd).max(),
-            sd_factor=_factor(found.std() / sd),
-        )
-    if release is not None:
-        how = dict(rng=rng, simulations=simulations, progress=False)
-        line |= dict(
-            log_median_distance=log_median_distance(found, release, model, **how),
-            predictive_p=predictive_check(found, release, model, **how).overall,
-        )
-    if truth is not None:
-        prior = getattr(model, "prior", None)
-        line["negative_log_density"] = negative_log_density(found, truth, prior=prior)
-    return line
-
-# %% ../../nbs/checks/02_scorecard.ipynb #dac25268-c
-def _check_asked(reference, release, model, truth, seeds) -> None:
-    if reference is None and release is None and truth is None:
-        raise ValueError(
-            "nothing to score by: give a reference, a release with its model, "
-            "or the true parameters"
-        )
-    if (release is None) != (model is None) and not (release is None and truth is not None):
-        raise ValueError("the log median distance needs both, the release and the model")
-    if not seeds or any(not isinstance(seed, int) or seed < 0 for seed in seeds):
-        raise ValueError(
-            f"seeds must be whole numbers of at least 0, and at least one, not {seeds}"
-        )
-
 # %% ../../nbs/checks/02_scorecard.ipynb #dac25268
 def score(
     method: Callable,
@@ -183,3 +126,60 @@ def score(
             lines.append(line)
             bar.update(1)
     return Scores(tuple(lines[0]), np.array([list(line.values()) for line in lines]), seeds)
+
+# %% ../../nbs/checks/02_scorecard.ipynb #c974584c
+def _score(method, reference, size, release, model, truth, simulations, seed):
+    "One line of `score`: a dict of its columns."
+    start = time.process_time()
+    found = as_posterior(method(np.random.default_rng(seed)), "what the method returns")
+    seconds, rng = time.process_time() - start, np.random.default_rng([seed, 50])
+    line = dict(ess=found.ess, pareto_k=found.pareto_k, seconds=seconds)
+    if reference is not None:
+        n = min([size] + [len(p) for p in (reference, found) if p.log_weights is None])
+        sd, few = reference.std(), (equal_weight(p, n, rng) for p in (reference, found))
+        line |= dict(
+            c2st=_told_apart(reference, found, n, rng),
+            mmd2=mmd2(*few, z_score=True),
+            ks=ks(reference, found).distance.max(),
+            mean_off=np.abs((found.mean() - reference.mean()) / sd).max(),
+            sd_factor=_factor(found.std() / sd),
+        )
+    if release is not None:
+        how = dict(rng=rng, simulations=simulations, progress=False)
+        line |= dict(
+            log_median_distance=log_median_distance(found, release, model, **how),
+            predictive_p=predictive_check(found, release, model, **how).overall,
+        )
+    if truth is not None:
+        prior = getattr(model, "prior", None)
+        line["negative_log_density"] = negative_log_density(found, truth, prior=prior)
+    return line
+
+# %% ../../nbs/checks/02_scorecard.ipynb #529b3ded
+def _factor(ratio) -> float:
+    """The factor, at least 1, of the ratio that is furthest from 1.
+
+    Too wide and too narrow count alike, and cannot cancel in a median.
+    """
+    return float(np.exp(np.abs(np.log(ratio)).max()))
+
+
+def _told_apart(reference, found, n, rng) -> float:
+    "C2ST of n draws of each; copies count against a sample of a smaller effective size."
+    a, b = as_pair(reference, found)
+    together = n <= min(draws_worth(a, b), draws_worth(b, a)) + 1e-6
+    return float(all_scores(a, b, n, 5, 1, rng, together).mean())
+
+# %% ../../nbs/checks/02_scorecard.ipynb #dac25268-c
+def _check_asked(reference, release, model, truth, seeds) -> None:
+    if reference is None and release is None and truth is None:
+        raise ValueError(
+            "nothing to score by: give a reference, a release with its model, "
+            "or the true parameters"
+        )
+    if (release is None) != (model is None) and not (release is None and truth is not None):
+        raise ValueError("the log median distance needs both, the release and the model")
+    if not seeds or any(not isinstance(seed, int) or seed < 0 for seed in seeds):
+        raise ValueError(
+            f"seeds must be whole numbers of at least 0, and at least one, not {seeds}"
+        )

@@ -41,7 +41,7 @@ from dpsbi.models.python_states import (
 from ..privacy import whole_number
 
 # %% ../../nbs/models/06_state_space.ipynb #hs-functions
-class _FromFunctions(type(Protocol)):
+class _FromFunctions(type(Protocol)):  # type: ignore[misc]
     "What the class StateSpace offers itself, and a model need not have."
 
     def from_functions(
@@ -76,7 +76,8 @@ class _FromFunctions(type(Protocol)):
         TypeError, ValueError
             As `FunctionStateSpace`.
         """
-        return FunctionStateSpace(start, step, prior, times, vectorised, batch)
+        made: Any = FunctionStateSpace  # which turns a number of steps into their times
+        return made(start, step, prior, times, vectorised, batch)
 
 # %% ../../nbs/models/06_state_space.ipynb #hs-protocol
 class StateSpace(Protocol, metaclass=_FromFunctions):

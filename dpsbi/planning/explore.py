@@ -22,7 +22,7 @@ from ..analyst.neural.training_data import Simulations
 from ..mechanisms import Mechanism
 from ..mechanisms.base import Around
 from ..models.model import Model
-from .candidates import Effort, Pool, make_design, pool_of
+from .candidates import Effort, SimulationPool, make_design, pool_of
 from .table import crossing
 from .utility import Questions
 from ..posterior.plots import COLOURS, INK, smooth
@@ -477,7 +477,7 @@ def _made(candidate, epsilon: float, delta: float) -> tuple[Query, Mechanism]:
     return found
 
 
-def _simulated(model, designs, sizes, effort, truth, delta, rng, call) -> list[Pool]:
+def _simulated(model, designs, sizes, effort, truth, delta, rng, call) -> list[SimulationPool]:
     "One pool for each number of persons."
     pools = []
     for n in sizes:

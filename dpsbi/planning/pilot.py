@@ -20,7 +20,7 @@ from ..mechanisms.composite import SideBySide, coded
 from ..models.model import Model
 from ..models.prior import Prior
 from ..models.simulate import mechanism_log_prob, simulate_query
-from .candidates import Design, Effort, Pool
+from .candidates import Design, Effort, SimulationPool
 from dpsbi.planning.utility import (
     MAX_FITTED_SIMULATIONS,
     Questions,
@@ -48,7 +48,7 @@ class Wanted:
         Each one's query, by its number in the pool.
     made : tuple of arrays (R, r)
         Releases that might be, of each design.
-    pool : Pool
+    pool : SimulationPool
         Whose truths they have.
     model : Model
         What is simulated.
@@ -61,7 +61,7 @@ class Wanted:
     designs: tuple[Design, ...]
     place: tuple[int, ...]
     made: tuple[np.ndarray, ...]
-    pool: Pool
+    pool: SimulationPool
     model: Model
     asked: Questions
     effort: Effort

@@ -6,7 +6,7 @@
 __all__ = ['YIELDS', 'BETTER', 'COLUMNS', 'TENTHS', 'FEW', 'Seen', 'MAX_FITTED_SIMULATIONS', 'STEPS', 'MORE', 'DEGREES', 'WIDER',
            'FAR', 'INNER', 'Questions', 'weights_of', 'worth', 'spreads', 'intervals', 'normal_log_density',
            'mean_and_error', 'by_weights', 'weighted', 'rows_of', 'chance_error', 'synthetic_posteriors', 'tempered',
-           'Law', 'terms', 'Around']
+           'FittedNormal', 'terms', 'LocalSimulations']
 
 # %% ../../nbs/planning/03_utility.ipynb #yl-import
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from ..analyst.neural.training_data import Chance
 from ..mechanisms import Mechanism
 from ..models.model import Model
 from ..models.prior import Prior
-from .candidates import Design, Pool
+from .candidates import Design, SimulationPool
 from ..posterior.posterior import Posterior
 
 # %% ../../nbs/planning/03_utility.ipynb #yl-questions
@@ -232,7 +232,7 @@ _FIRST_RELEASES = 20  # releases by which it is seen that weights fail
 def by_weights(
     design: Design,
     values: np.ndarray,
-    pool: Pool,
+    pool: SimulationPool,
     s_dp: np.ndarray,
     model: Model,
     asked: Questions,
@@ -282,7 +282,7 @@ def by_weights(
     return rows_of(design, asked, names, unknown, len(s_dp), more)
 
 
-def _weights(design: Design, pool: Pool, values, s_dp, which: slice) -> np.ndarray:
+def _weights(design: Design, pool: SimulationPool, values, s_dp, which: slice) -> np.ndarray:
     "Weights (R, N) of some of the releases."
     own = None if pool.own is None else pool.own[which]
     return weights_of(design.mechanism, s_dp[which], values, own, pool.before)
@@ -398,7 +398,7 @@ def synthetic_posteriors(
     z, s = z[there], s[there]
     if len(z) < 4 * (terms(z[:1]).shape[1] + s.shape[1]):
         return [None] * len(seen)
-    around, w = Around(z, s, prior, step, chance), None
+    around, w = LocalSimulations(z, s, prior, step, chance), None
     found: list[tuple[np.ndarray, np.ndarray] | None] = []
     for s_dp, mechanism in seen:
         both = None
@@ -413,7 +413,7 @@ _KEPT_DRAWS = 400  # draws of the second step
 MAX_FITTED_SIMULATIONS = 3000  # simulations that a law is fitted to: the last ones
 
 
-def _by_law(around: "Around", s_dp, mechanism: Mechanism, w, rng) -> tuple | None:
+def _by_law(around: "LocalSimulations", s_dp, mechanism: Mechanism, w, rng) -> tuple | None:
     "Draws, their weights, and those of the fit; None where something is not finite."
     made = mechanism.sample(around.s, rng)
     if not (np.isfinite(made).all() and np.isfinite(s_dp).all()):
@@ -458,7 +458,7 @@ def _normal(left: np.ndarray, cov: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class FittedNormal:
     """Values given parameters, normal with a quadratic mean; and a release given its value.
 
     Parameters
@@ -505,7 +505,7 @@ def _line(s: np.ndarray, s_dp: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, .
     return shift - slope * middle, slope, w @ (s_dp - slope * s) ** 2 + 1e-12
 
 
-def _fit_law(x: np.ndarray, s: np.ndarray, s_dp: np.ndarray, w: np.ndarray) -> Law:
+def _fit_law(x: np.ndarray, s: np.ndarray, s_dp: np.ndarray, w: np.ndarray) -> FittedNormal:
     """The law of values and their releases near some parameters.
 
     Parameters
@@ -523,14 +523,14 @@ def _fit_law(x: np.ndarray, s: np.ndarray, s_dp: np.ndarray, w: np.ndarray) -> L
     left, count = s - x @ coef, 1 / (w @ w)
     cov = (w[:, None] * left).T @ left * count / max(count - x.shape[1], 1.0)
     small = 1e-9 * np.diagonal(cov) + 1e-12  # a count that never moves has no variance
-    return Law(coef, cov + np.diag(small), *_line(s, s_dp, w))
+    return FittedNormal(coef, cov + np.diag(small), *_line(s, s_dp, w))
 
 # %% ../../nbs/planning/03_utility.ipynb #sy-local
 _ESS_PER_COEFFICIENT = 20  # effective draws for each coefficient and each value
 STEPS, MORE = 4, 2  # steps of the first fit, and of those that go on from another
 
 
-class Around:
+class LocalSimulations:
     """Simulations near one truth, to which laws are fitted.
 
     Parameters
@@ -569,12 +569,14 @@ class Around:
         return np.clip(on_grid, self.low, self.high)
 
 # %% ../../nbs/planning/03_utility.ipynb #sy-local-law
-def _local_law(around: Around, s_dp, made, w: np.ndarray | None) -> tuple[Law, np.ndarray]:
+def _local_law(
+    around: LocalSimulations, s_dp, made, w: np.ndarray | None
+) -> tuple[FittedNormal, np.ndarray]:
     """The law near the posterior of a release, and the weights of parameters that it was fitted by.
 
     Parameters
     ----------
-    around : Around
+    around : LocalSimulations
         The simulations.
     s_dp : array (r,)
         The release.
@@ -596,7 +598,9 @@ _ROUNDS = (500, 500, 1000)  # draws of each round: the last are kept
 _MIN_COUNTED = 30  # draws that must count in the rounds before
 
 
-def _first(around: Around, law: Law, w, s_dp, rng) -> tuple[np.ndarray, np.ndarray]:
+def _first(
+    around: LocalSimulations, law: FittedNormal, w, s_dp, rng
+) -> tuple[np.ndarray, np.ndarray]:
     "Draws (n, d) and weights, as if the noise were normal."
     mean, root = _root(around.z, w)
     centre, whiten = mean, np.linalg.inv(root).T
@@ -632,7 +636,9 @@ def _proposed(mean, root, size: int, rng) -> tuple[np.ndarray, np.ndarray]:
 INNER, _MIN_INNER_ESS = 16, 100  # values for each draw of the parameters; draws that must count
 
 
-def _own_noise(around: Around, law: Law, drawn, s_dp, mechanism: Mechanism, rng) -> np.ndarray:
+def _own_noise(
+    around: LocalSimulations, law: FittedNormal, drawn, s_dp, mechanism: Mechanism, rng
+) -> np.ndarray:
     "Weights (n,) that put the noise's own density in the place of the normal one."
     mean, across = around.terms(drawn) @ law.coef, law.cov * law.slope  # of values and release
     gain = np.linalg.solve(law.released, across.T)

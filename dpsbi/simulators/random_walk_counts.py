@@ -256,7 +256,7 @@ def emissions(
     if at_most is None:
         return _without_bounds(values, seen, grid, log_scale, told)
     rows = []
-    for v, known, shift, most in zip(values, told, log_scale, at_most):
+    for v, known, shift, most in zip(values, told, log_scale, np.asarray(at_most)):
         at = grid + shift
         rows.append(seen.log_prob(v, at, most) if known else seen.log_below(at, int(most)))
     return np.array(rows)

@@ -16,7 +16,7 @@ _compiled = numba.njit(nogil=True, error_model="numpy", cache="__file__" in glob
 
 
 @_compiled
-def set_seed(seed: int, s: np.ndarray) -> None:
+def set_seed(seed: np.uint64, s: np.ndarray) -> None:
     """Start the stream s from a seed, by SplitMix64.
 
     Parameters
@@ -117,16 +117,6 @@ def poisson(s: np.ndarray, mean: float) -> float:
             if math.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (d * d) + b)) <= log_p:
                 return k
 
-# %% ../../nbs/simulators/03_streams.ipynb #b1fdad66
-@_compiled
-def _few(s, n, p):
-    "Binomial with a small mean: how many successes, a geometric gap apart, fit into n trials."
-    k, position, log_q = -1.0, 0.0, math.log1p(-p)
-    while position <= n:
-        position += math.floor(-exponential(s) / log_q) + 1
-        k += 1
-    return k
-
 # %% ../../nbs/simulators/03_streams.ipynb #c1368da6
 @_compiled
 def binomial(s: np.ndarray, n: float, p: float) -> float:
@@ -148,6 +138,16 @@ def binomial(s: np.ndarray, n: float, p: float) -> float:
             log_v = math.log(v * (2.83 + 5.1 / b) * spread / (a / (d * d) + b))
             if log_v <= _log_ratio(n, p, k):
                 return k
+
+# %% ../../nbs/simulators/03_streams.ipynb #b1fdad66
+@_compiled
+def _few(s, n, p):
+    "Binomial with a small mean: how many successes, a geometric gap apart, fit into n trials."
+    k, position, log_q = -1.0, 0.0, math.log1p(-p)
+    while position <= n:
+        position += math.floor(-exponential(s) / log_q) + 1
+        k += 1
+    return k
 
 # %% ../../nbs/simulators/03_streams.ipynb #997b260e
 @_compiled

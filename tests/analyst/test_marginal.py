@@ -18,7 +18,7 @@ from dpsbi import (
 from dpsbi.analyst.engines import Task, _straight
 from dpsbi.analyst.importance.amis import importance
 from dpsbi.analyst.marginal.count_likelihood import Seen, log_sums
-from dpsbi.analyst.marginal.rao_blackwell import Forms, Straight, concluded, marginal
+from dpsbi.analyst.marginal.rao_blackwell import Forms, NonCentredPrior, concluded, marginal
 from dpsbi.mechanisms.composite import parts_of
 from dpsbi.privacy import identity
 
@@ -296,7 +296,7 @@ def test_a_pilot_straightens_the_inputs_that_are_left():
     result, _ = marginal(REGIONS, model, rng)
     task = Task(REGIONS, model, 500, 4000, None, dict(progress=False), {}, [])
     searched = _straight(task, result, 4000, rng)
-    assert isinstance(searched.prior, Straight) and searched.prior.inputs == 3
+    assert isinstance(searched.prior, NonCentredPrior) and searched.prior.inputs == 3
     assert [0 < line["simulations"] <= 500 for line in task.history] == [True]
     few = Task(REGIONS, model, 500, 2000, None, dict(progress=False), {}, [])
     assert _straight(few, result, 2000, rng) is result.opened and not few.history
@@ -307,7 +307,7 @@ def test_straight_coordinates_are_a_way_there_and_back_with_its_jacobian():
     a, b = rng.normal(size=(4, 2)), rng.normal(size=(4, 2, 2))
     forms = Forms.of(a, b, rng.normal(size=4), rng.random(4), np.zeros(1), np.ones(1))
     both = Prior(spread=stats.gamma(3), u=stats.norm(0, 1), w=stats.norm(0, 1))
-    straight = Straight(both, 2, forms)
+    straight = NonCentredPrior(both, 2, forms)
     theta = both.sample(20, rng)
     z = straight.to_unconstrained(theta)
     np.testing.assert_allclose(straight.from_unconstrained(z), theta, rtol=1e-9)

@@ -24,10 +24,10 @@ from dpsbi.analyst.true_counts.count_law import CountLaw, Pooled
 from dpsbi.analyst.true_counts.noisy_table import (
     KnownSum,
     Turns,
+    _two_trees,
     first_flows,
     known_law,
     network,
-    two_trees,
 )
 from dpsbi.checks.testing import follows_pmf
 from dpsbi.privacy import identity
@@ -222,7 +222,7 @@ def test_each_value_may_have_a_mechanism_of_its_own():
 
 def test_sets_that_cross_are_in_different_trees():
     rows, columns = [frozenset([0, 1]), frozenset([2, 3])], [frozenset([0, 2]), frozenset([1, 3])]
-    colours = two_trees([*rows, frozenset([0]), *columns])
+    colours = _two_trees([*rows, frozenset([0]), *columns])
     assert len(set(colours[:2])) == len(set(colours[3:])) == 1 and colours[0] != colours[3]
 
 

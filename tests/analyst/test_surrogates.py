@@ -21,7 +21,7 @@ from dpsbi.analyst.marginal.surrogate import (
     STEPS,
     TAIL,
     Surrogate,
-    Tables,
+    TabulatedFunctions,
     White,
     bend,
     follow,
@@ -188,7 +188,7 @@ def test_a_profile_is_smoothed_by_the_error_of_its_line(error):
     noise, s = Gaussian(1.5), np.linspace(-9, 9, 400)[:, None]
     release = Release(np.zeros(1), Query(identity, 1), noise)
     profiles = Profiles.of(release, s, noise.log_prob(release.s_dp, s))
-    table = Tables.smoothed(profiles, np.array([error]), s)
+    table = TabulatedFunctions.smoothed(profiles, np.array([error]), s)
     at = np.linspace(-6, 6, 50)[:, None]
     exact = stats.norm.logpdf(at, 0, np.hypot(1.5, error))
     off = table(at) - exact
@@ -197,7 +197,7 @@ def test_a_profile_is_smoothed_by_the_error_of_its_line(error):
 
 def test_a_table_goes_on_in_a_straight_line():
     k = np.arange(200.0)
-    table = Tables(np.zeros(1), np.ones(1), -((k[None] - 90) ** 2))
+    table = TabulatedFunctions(np.zeros(1), np.ones(1), -((k[None] - 90) ** 2))
     far = table(np.array([[-50.0], [-60.0], [-70.0], [400.0], [410.0], [420.0]]))[:, 0]
     first, last = np.diff(far[:3]), np.diff(far[3:])
     assert first[0] < 0 > last[0] and np.allclose(first[0], first[1])
@@ -211,7 +211,7 @@ def test_no_table_overshoots_beside_a_cliff(drop, side):
     k = np.arange(STEPS)
     for top in (0 * k, -0.01 * k, -0.002 * (k - 120.0) ** 2):
         values = np.where(k < 80, top - drop, top)[::side]
-        table = Tables(np.zeros(1), np.ones(1), values[None])
+        table = TabulatedFunctions(np.zeros(1), np.ones(1), values[None])
         found = table(np.linspace(0, STEPS - 1, 4000)[:, None])
         assert found.max() < values.max() + 0.02
 

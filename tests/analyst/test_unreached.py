@@ -18,7 +18,7 @@ from dpsbi import (
     StateSpace,
     infer,
 )
-from dpsbi.analyst.prior_data_conflict import noise_p
+from dpsbi.analyst.prior_data_conflict import noise_p_value
 from dpsbi.mechanisms import Published
 from dpsbi.privacy import identity
 
@@ -67,9 +67,9 @@ def test_a_prior_that_ends_too_low_is_told_even_where_the_result_is_exact(releas
 
 def test_it_is_told_of_a_state_space_too():
     found, said = heard(RELEASES["one missing"], stepped(HIGH))
-    assert "does not reach" not in said and noise_p(RELEASES["one missing"], found) > 0.001
+    assert "does not reach" not in said and noise_p_value(RELEASES["one missing"], found) > 0.001
     low = found.anew(found.theta, found.log_weights, found.names, values=found.values / 10)
-    assert noise_p(RELEASES["one missing"], low) < 0.001
+    assert noise_p_value(RELEASES["one missing"], low) < 0.001
 
 
 def test_a_result_that_is_not_exact_is_asked_by_range():
@@ -88,4 +88,4 @@ def test_no_false_alarm_in_a_hundred_releases_of_the_model_itself():  # by chanc
         law = stats.nbinom.pmf(counts, 5, 0.5) * np.exp(-np.abs(release.s_dp - counts) / 2)
         behind = rng.choice(counts, 200, p=law / law.sum())[:, None]
         draws = Posterior(behind, names=["s"], values=behind)
-        assert noise_p(release, draws) > 0.001
+        assert noise_p_value(release, draws) > 0.001

@@ -59,7 +59,7 @@ def test_reference_draws_belong_to_their_tasks():
 
 
 def test_the_line_has_the_density_of_what_it_draws():  # false alarm: 1e-6
-    line = peers.Line(SMALL, np.random.default_rng(1))
+    line = peers.UnconstrainedTask(SMALL, np.random.default_rng(1))
     z = line.draw(20_000)[:, 0]
     grid = np.linspace(-4, 5, 4001)
     density = np.exp(line.log_prob(grid[:, None]))
@@ -69,7 +69,7 @@ def test_the_line_has_the_density_of_what_it_draws():  # false alarm: 1e-6
 
 
 def test_what_a_peer_sees_has_the_noise_and_what_pyabc_sees_has_not():
-    line = peers.Line(SMALL, np.random.default_rng(1))
+    line = peers.UnconstrainedTask(SMALL, np.random.default_rng(1))
     z = np.full((4000, 1), np.log(9.0))
     noisy, clean = line.privatised(z), line.confidential(z)
     noise = stats.dlaplace(1 / 2.0).var()
@@ -115,7 +115,7 @@ def test_a_run_answers_for_its_own_memory_and_not_for_who_started_it():
 def test_rows_are_kept_failures_too_and_nothing_is_run_twice(tmp_path, monkeypatch):
     asked = []
 
-    def process(run, folder, limit, python, module):
+    def process(run, folder, limit, python, measure):
         asked.append(run)
         return dict(zip(("task", "method", "budget", "seed"), run))
 
@@ -126,6 +126,16 @@ def test_rows_are_kept_failures_too_and_nothing_is_run_twice(tmp_path, monkeypat
     runs.study(file, FOLDER, wanted)
     assert asked == wanted
     assert [json.loads(line)["seed"] for line in file.read_text().splitlines()] == [1, 2]
+
+
+@pytest.mark.parametrize("measure", ["run", "coverage", "score"])
+def test_a_process_prints_the_row_of_the_measure_that_was_asked_for(measure, monkeypatch, capsys):
+    for name in runs.MEASURES:
+        monkeypatch.setitem(runs.MEASURES, name, lambda *about, name=name: dict(measured=name))
+    monkeypatch.setattr(runs, "_warm_up", lambda task, method: None)
+    runs.print_row([measure, str(FOLDER), "counts_30", "importance", "100", "1"])
+    row = json.loads(capsys.readouterr().out.strip())
+    assert (row["measured"], row["budget"], row["seed"]) == (measure, 100, 1)
 
 
 def numbers(*of):
@@ -212,7 +222,7 @@ def test_only_a_model_with_steps_is_followed():
 
 
 def test_counts_as_real_coordinates_leave_the_posterior_as_it_is():
-    line = peers.Line(one_rate(1), np.random.default_rng(1))
+    line = peers.UnconstrainedTask(one_rate(1), np.random.default_rng(1))
     z, k = np.linspace(0.5, 3.5, 30), np.arange(120.0)
     density = peers.augmented(line)
     summed = [special.logsumexp(density(np.column_stack([0 * k + each, k + 0.7]))) for each in z]
@@ -220,7 +230,7 @@ def test_counts_as_real_coordinates_leave_the_posterior_as_it_is():
     np.testing.assert_allclose(summed, by_task, atol=1e-9)
     assert density(np.array([[1.0, -0.5]]))[0] == -np.inf
     with pytest.raises(ValueError, match="Poisson"):
-        peers.augmented(peers.Line(tasks(FOLDER)["queue"](), np.random.default_rng(1)))
+        peers.augmented(peers.UnconstrainedTask(tasks(FOLDER)["queue"](), np.random.default_rng(1)))
 
 
 def test_means_of_counts_are_those_of_the_simulator():  # false alarm: 1e-6
@@ -293,7 +303,7 @@ def test_the_density_of_a_peer_is_asked_for_each_release():
         posterior_estimator = Network()
 
     z, s_dp = np.arange(10.0).reshape(5, 2), np.arange(15.0).reshape(5, 3)
-    found = peers.Trained(Answer()).log_prob(z, s_dp)
+    found = peers.TrainedNPE(Answer()).log_prob(z, s_dp)
     np.testing.assert_allclose(found, z.sum(axis=1) + s_dp.sum(axis=1))
 
 

@@ -24,7 +24,7 @@ from dpsbi import (
 )
 from dpsbi.analyst.neural.amortise import Contexts
 from dpsbi.checks.testing import agrees
-from dpsbi.planning.candidates import Design, Effort, Pool
+from dpsbi.planning.candidates import Design, Effort, SimulationPool
 from dpsbi.planning.pilot import Wanted, by_fitted, by_nearby, law_off, no_law
 from dpsbi.planning.plan import answered, beside, completed, obtain
 from dpsbi.planning.utility import Questions, intervals, spreads, synthetic_posteriors, weights_of
@@ -212,7 +212,7 @@ def a_pool(rng, size=2000, releases=100):
     theta = rng.normal(size=(size, 1))
     s = rng.normal(theta, 0.2)
     own = np.arange(releases)
-    return Pool(theta, [s], theta[own], [s[own]], own)
+    return SimulationPool(theta, [s], theta[own], [s[own]], own)
 
 
 COUNTS = Query(identity, sensitivity=1, step=1, dim=4)

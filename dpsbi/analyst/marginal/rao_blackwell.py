@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHECKED', 'REACH', 'EACH', 'LOOKED', 'Remaining', 'back', 'Summed', 'Opened', 'Marginal', 'concluded', 'marginal',
-           'Forms', 'Straight', 'straightened']
+           'Forms', 'NonCentredPrior', 'straightened']
 
 # %% ../../../nbs/analyst/marginal/03_rao_blackwell.ipynb #rm-import
 from collections.abc import Callable, Sequence
@@ -525,7 +525,7 @@ class Forms:
 
 # %% ../../../nbs/analyst/marginal/03_rao_blackwell.ipynb #5fc64cdb
 @dataclass(frozen=True, eq=False)
-class Straight(OtherCoordinates):
+class NonCentredPrior(OtherCoordinates):
     """A prior of parameters and inputs with another unconstrained space: straight coordinates.
 
     Parameters
@@ -597,7 +597,9 @@ def _normals(release: Release, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return y, (mass * (profiles.places - y[:, None]) ** 2).sum(axis=1)
 
 # %% ../../../nbs/analyst/marginal/03_rao_blackwell.ipynb #a8dec952
-def straightened(release: Release, prior: Any, inputs: int, pilot: Posterior) -> Straight | None:
+def straightened(
+    release: Release, prior: Any, inputs: int, pilot: Posterior
+) -> NonCentredPrior | None:
     """The prior in straight coordinates; None where the pilot has too few draws.
 
     Parameters
@@ -626,4 +628,4 @@ def straightened(release: Release, prior: Any, inputs: int, pilot: Posterior) ->
     a, b, error = _bilinear(phi, u, s[:, :r], w)
     best = np.argsort(-w)[:LOOKED]
     y, noise = _normals(release, s[best])
-    return Straight(prior, inputs, Forms.of(a, b, y, noise + error, centre, unit))
+    return NonCentredPrior(prior, inputs, Forms.of(a, b, y, noise + error, centre, unit))

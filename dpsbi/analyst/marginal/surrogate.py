@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LENGTHS', 'PENALTIES', 'STEPS', 'LOWEST', 'NODES', 'SHARES', 'DEGREES', 'DRAWN', 'EACH', 'WORTH', 'TIMES', 'MOST',
            'MORE', 'TAIL', 'SHARE', 'CURVED', 'SHAPE', 'POINTS', 'KNOWN', 'FOLLOWED', 'GOOD', 'BETTER', 'ROUNDS',
-           'kernel', 'bend', 'Tables', 'Surrogate', 'White', 'follow', 'with_tails', 'curved', 'simulations_of_round',
-           'surrogate_starts']
+           'kernel', 'bend', 'TabulatedFunctions', 'Surrogate', 'White', 'follow', 'with_tails', 'curved',
+           'simulations_of_round', 'surrogate_starts']
 
 # %% ../../../nbs/analyst/marginal/04_surrogate.ipynb #be-import
 from dataclasses import dataclass, field
@@ -122,7 +122,7 @@ NODES, SHARES = np.polynomial.hermite_e.hermegauss(15)
 
 
 @dataclass(frozen=True)
-class Tables:
+class TabulatedFunctions:
     """A function of one number for each of r values.
 
     Parameters
@@ -137,7 +137,7 @@ class Tables:
     values: np.ndarray
 
     @classmethod
-    def smoothed(cls, profiles: Profiles, sd: np.ndarray, s: np.ndarray) -> "Tables":
+    def smoothed(cls, profiles: Profiles, sd: np.ndarray, s: np.ndarray) -> "TabulatedFunctions":
         "log of the mean of exp(profile) over normal errors of sd (r,), around values s (n, r)."
         low, high = s.min(axis=0), s.max(axis=0)
         margin = 0.5 * (high - low) + 4 * sd + 1e-6
@@ -185,7 +185,7 @@ class Surrogate:
         J.
     bend : Bend
         b.
-    tables : Tables
+    tables : TabulatedFunctions
         log of the integral above, of each value.
     """
 
@@ -193,7 +193,7 @@ class Surrogate:
     level: np.ndarray
     slope: np.ndarray
     bend: _KernelCorrection
-    tables: Tables
+    tables: TabulatedFunctions
 
     @classmethod
     def fit(cls, release: Release, prior, v, s, log_eta, newest: int = 0) -> "Surrogate":
@@ -221,7 +221,7 @@ class Surrogate:
         left = released - level - v @ slope.T
         bent = bend(v, left, last, np.maximum(np.diag(error), 0))
         profiles = Profiles.of(release, s, log_eta)
-        tables = Tables.smoothed(profiles, np.sqrt(bent.error), released)
+        tables = TabulatedFunctions.smoothed(profiles, np.sqrt(bent.error), released)
         return cls(prior, level, slope, bent, tables)
 
     def values(self, v: np.ndarray) -> np.ndarray:
