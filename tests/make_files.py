@@ -275,7 +275,7 @@ def checkpoint(path):
     from dpsbi.analyst.smc import tempering as clouds
 
     name = method_of(path)
-    dpsbi.runs.checkpoint.EVERY = 0.0
+    dpsbi.runs.checkpoint.SECONDS_BETWEEN_SAVES = 0.0
     clouds.PeriodicJournal.__init__.__defaults__ = (0.0,)
     try:
         last = None if name == "simulate_pool" else int(0.7 * calls_of(name))

@@ -18,7 +18,7 @@ from scipy import stats
 from .filtering.forecast import joined
 from .filtering.pseudo_marginal import FEWEST as FEWEST_FILTERED
 from .filtering.pseudo_marginal import pseudo_marginal
-from .guided import FEWEST as FEWEST_GUIDED
+from .guided import MIN_SIMULATIONS as FEWEST_GUIDED
 from .guided import begun, guided_values
 from .importance.amis import importance
 from dpsbi.analyst.importance.multistart import (

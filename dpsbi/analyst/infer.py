@@ -32,7 +32,7 @@ from dpsbi.analyst.engines import (
     useful,
 )
 from .filtering.pseudo_marginal import FEWEST
-from .guided import FEWEST as FEWEST_GUIDED
+from .guided import MIN_SIMULATIONS as FEWEST_GUIDED
 from .importance.proposals import warn_of_failures
 from .mcmc.da_mcmc import LatentRecords
 from .prior_data_conflict import unreached

@@ -16,7 +16,7 @@ from .composite import Independent
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteLaplace, TruncatedGeometric
 from .discrete_gaussian import DiscreteGaussian
-from .published import STEPS, Published
+from .published import PUBLISHING_STEPS, Published
 from .staircase import Staircase, stairs_of
 from ..privacy import Query, positive, whole_number
 
@@ -440,7 +440,7 @@ def words_of(mechanism: Mechanism) -> dict | list:
         done: dict[str, Any] = dict(clamp=clamp, round_to=mechanism.round_to)
         done["suppress_below"] = mechanism.suppress_below
         done = {word: value for word, value in done.items() if value is not None}
-        if mechanism.order != STEPS:
+        if mechanism.order != PUBLISHING_STEPS:
             done["order"] = list(mechanism.order)
         return dict(words_of(mechanism.mechanism)) | {"post_processing": done}
     for name, kind in _NOISES.items():

@@ -18,7 +18,13 @@ from numpy.typing import ArrayLike
 from ..accounting.costs import Cost, as_written
 from ..accounting.losses import DiscreteLaplaceLoss, Loss, PureLoss, above, loosened, upwards
 from .base import Example, Mechanism, moved_steps
-from .sampler import COUNTABLE, LARGEST, check_countable, opendp_library, vet
+from dpsbi.mechanisms.sampler import (
+    MAX_COUNTABLE_NOISE,
+    MAX_FLOAT,
+    check_countable,
+    opendp_library,
+    vet,
+)
 from ..privacy import Query, identity, positive, whole_number
 
 # %% ../../nbs/mechanisms/04_discrete.ipynb #4d2f45f2
@@ -49,7 +55,7 @@ class DiscreteLaplace(Mechanism):
 
     def sample(self, s: ArrayLike, rng: np.random.Generator) -> np.ndarray:
         "s (..., r), rounded to the grid, plus noise. NOT PRIVATE: for an analyst's simulations."
-        if self.scale > COUNTABLE * self.step:  # numpy's draws are cut at 2^63
+        if self.scale > MAX_COUNTABLE_NOISE * self.step:  # numpy's draws are cut at 2^63
             return super().sample(s, rng)
         k = nearest_step(s, self.step)
         p = -math.expm1(-self.step / self.scale)
@@ -231,7 +237,7 @@ def _vetted_discrete_noise(mechanism: DiscreteLaplace, steps: int, claimed: floa
 
     def draw(s):
         noisy = np.array(measurement(whole_steps(s, mechanism.step)), float)
-        return np.clip(mechanism.step * noisy, -LARGEST, LARGEST)
+        return np.clip(mechanism.step * noisy, -MAX_FLOAT, MAX_FLOAT)
 
     return draw
 

@@ -17,9 +17,9 @@ from scipy import optimize, special, stats
 
 from ..accounting.costs import Cost
 from ..accounting.losses import above, gaussian_epsilon, loosened
-from .base import ALLOWANCE, Example, Mechanism, wrong_norm
+from .base import ROUNDING_ALLOWANCE, Example, Mechanism, wrong_norm
 from .continuous import Laplace
-from .sampler import FARTHEST, vetted_noise
+from .sampler import MAX_RELEASED, vetted_noise
 from ..privacy import Query, identity, positive
 
 # %% ../../nbs/mechanisms/08_smooth.ipynb #5739cae6
@@ -88,7 +88,7 @@ class SmoothNoise(Mechanism):
     def cost(self, query: Query, delta: float = 0.0) -> Cost:
         "ε at this δ > 0 for a query of stated smoothness and dim = p + 1."
         smooth, p = _check_smooth(query, delta)
-        xi = smooth * (1 + ALLOWANCE)  # the computed sensitivity is rounded, too
+        xi = smooth * (1 + ROUNDING_ALLOWANCE)  # the computed sensitivity is rounded, too
         slide = float(above(self._move(query) / self.multiplier))
         with np.errstate(over="ignore"):
             return Cost(float(above(self._slide_and_dilate(slide, xi, p, delta))), delta)
@@ -277,7 +277,7 @@ def _vetted_smooth_noise(mechanism: SmoothNoise, p: int, move: float) -> Callabl
     ValueError
         Where a scale within the limits cannot be drawn.
     """
-    low, high = max(mechanism.floor, 1 / FARTHEST), 2 * FARTHEST * p
+    low, high = max(mechanism.floor, 1 / MAX_RELEASED), 2 * MAX_RELEASED * p
     least, most = mechanism.multiplier * low, mechanism.multiplier * high
     if not (1e-300 <= least and most <= 1e300 and low <= high):
         raise ValueError(

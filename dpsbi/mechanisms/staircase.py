@@ -18,7 +18,7 @@ from ..accounting.costs import Cost
 from ..accounting.losses import PureLoss, loosened, upwards
 from .base import Example, Mechanism, moved_steps
 from .discrete import nearest_step, steps_below, steps_of, whole_steps
-from .sampler import LARGEST, check_countable, opendp_library, vet
+from .sampler import MAX_FLOAT, check_countable, opendp_library, vet
 from ..privacy import Query, identity, positive, whole_number
 
 # %% ../../nbs/mechanisms/06_staircase.ipynb #st-class
@@ -238,7 +238,7 @@ def _vetted_staircase(mechanism: Staircase, stairs: int) -> Callable:
     def draw(s):
         k = whole_steps(s, mechanism.step)
         noisy = [v + _one_noise(mechanism, geometric) for v in k]
-        return np.clip(mechanism.step * np.array(noisy, float), -LARGEST, LARGEST)
+        return np.clip(mechanism.step * np.array(noisy, float), -MAX_FLOAT, MAX_FLOAT)
 
     return draw
 

@@ -20,7 +20,7 @@ from ..mechanisms import BinomialResponse, Release
 from ..models.model import Model
 from ..models.prior import Prior
 from ..privacy import Query, identity
-from .epidemic import LARGEST, METHODS, STEP, Epidemic, check_rates, check_times  # noqa: F401
+from .epidemic import Epidemic, check_rates, check_times
 
 # %% ../../nbs/simulators/05_sir.ipynb #1d015f46
 def sir(

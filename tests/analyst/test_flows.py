@@ -20,7 +20,7 @@ from dpsbi.analyst.neural.training import (
     fit,
     fit_scaling,
 )
-from dpsbi.analyst.neural.training_data import KNOTS, products
+from dpsbi.analyst.neural.training_data import FEATURE_KNOTS, products
 
 SMALL = Shape(layers=2, hidden=8, blocks=1, bins=4)
 
@@ -406,7 +406,7 @@ def test_sums_shift_and_stretch_and_are_undone():
     assert torch.isclose(torch.linalg.slogdet(jacobian)[1], log_det[0])
     last = Additive(1, 1)
     last.bends.data[-1] = 1.0
-    moved = last.sums(torch.tensor([[-5.0], [KNOTS[-1]], [5.0]]))[0][:, 0]
+    moved = last.sums(torch.tensor([[-5.0], [FEATURE_KNOTS[-1]], [5.0]]))[0][:, 0]
     assert not moved[:2].any() and moved[2] > 0  # a piece begins at its own place
 
 

@@ -39,7 +39,7 @@ from dpsbi.analyst.smc.moves import (
 )
 from dpsbi.checks.testing import agrees, follows
 from dpsbi.models.prior import FreePrior
-from dpsbi.posterior.chains import APIECE
+from dpsbi.posterior.chains import MIN_ESS_PER_CHAIN
 from dpsbi.privacy import identity
 
 PRIOR = stats.gamma(4, scale=2.5)
@@ -100,7 +100,7 @@ def test_counts_are_solved(values, draws):  # false alarm: 1e-6
 
 def test_chains_go_on_until_they_forget_where_they_began():
     found = run(*counts(5), draws=400, limit=60_000)
-    assert found.exact and min(found.info["worth"]) >= APIECE * found.info["chains"]
+    assert found.exact and min(found.info["worth"]) >= MIN_ESS_PER_CHAIN * found.info["chains"]
     place = np.repeat([-1.0, -0.5, 0.5, 1.0], 200)  # 50 chains of 4 draws begin at each
     near = place + np.random.default_rng(1).normal(0, 0.1, 800)
     assert Posterior(near, info=dict(chains=200, families=4)).ess < 8

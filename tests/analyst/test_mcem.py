@@ -15,7 +15,7 @@ from scipy import special, stats
 
 from dpsbi.analyst.em import latent as latent
 from dpsbi.analyst.em.latent import EStep, mean_and_error
-from dpsbi.analyst.em.mcem import CONVERGED, Ascent, Stages, Step, Z, mcem, settled
+from dpsbi.analyst.em.mcem import CONVERGED, NORMAL_QUARTILE, Ascent, Stages, Step, mcem, settled
 from dpsbi.mechanisms import BinomialResponse, DiscreteLaplace, Gaussian, Laplace, Release
 from dpsbi.privacy import Query, identity
 from dpsbi.simulators.counts import Likelihood, Poisson, counting_query
@@ -266,10 +266,13 @@ def test_ascent_asks_for_enough_draws():
             break
     assert end == CONVERGED and len(steps) > 2
     for before, after in zip(steps, steps[1:]):
-        needed = before.simulations * (2 * Z * before.increase_error / before.increase) ** 2
+        needed = (
+            before.simulations
+            * (2 * NORMAL_QUARTILE * before.increase_error / before.increase) ** 2
+        )
         assert after.simulations >= min(int(needed), 2**16)
-    assert steps[-1].increase + Z * steps[-1].increase_error < 1e-4
-    assert all(s.increase > Z * s.increase_error for s in steps[:-1])
+    assert steps[-1].increase + NORMAL_QUARTILE * steps[-1].increase_error < 1e-4
+    assert all(s.increase > NORMAL_QUARTILE * s.increase_error for s in steps[:-1])
 
 
 def test_few_effective_draws_prove_nothing():

@@ -6,7 +6,7 @@ from scipy import stats
 
 from dpsbi.analyst.neural.triangular import (
     _MAX_BANDS,
-    TERMS,
+    TERM_KINDS,
     Triangular,
     _bases,
     _groups,
@@ -95,7 +95,7 @@ def test_products_of_parameters_are_taken_where_they_tell(product):
     pairs, unseen = (of_twelve(2000, product, seed) for seed in (1, 2))
     layer = fit_layer(pairs, unseen, 2000)
     assert (layer.terms == "products") == (product > 0)
-    found = [Triangular.fit(*pairs, degree=0, terms=t).log_prob(*unseen).mean() for t in TERMS]
+    found = [Triangular.fit(*pairs, degree=0, terms=t).log_prob(*unseen).mean() for t in TERM_KINDS]
     assert found[2] > max(found[:2]) if product else found[2] < max(found[:2])
     assert layer.log_prob(*unseen).mean() > max(found) - 0.02
 
@@ -143,7 +143,7 @@ def test_coefficients_belong_together_by_how_far_before_they_reach(degree):
         assert (groups[farthest] % _MAX_BANDS == d + 1 + band).all()
 
 
-@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("terms", TERM_KINDS)
 def test_a_parameter_shrinks_by_itself(terms):
     "With its line goes its square, and products are one group."
     groups = _groups(3, terms, 0, 0)

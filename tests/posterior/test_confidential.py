@@ -201,7 +201,7 @@ def test_pooled_selections_belong_to_their_own_draws():
 @pytest.mark.parametrize("name", ["importance", "exact_abc", "smc_abc"])
 def test_few_values_are_kept_of_very_many(name, monkeypatch):
     whole = ENGINES[name](COUNTS, np.random.default_rng(10))
-    monkeypatch.setattr("dpsbi.posterior.weights.LIMIT", 12_000)
+    monkeypatch.setattr("dpsbi.posterior.weights.MAX_KEPT_NUMBERS", 12_000)
     thin = ENGINES[name](COUNTS, np.random.default_rng(10))
     assert np.array_equal(whole.theta, thin.theta) and np.array_equal(whole.weights, thin.weights)
     few = thin.with_values()
@@ -212,7 +212,7 @@ def test_few_values_are_kept_of_very_many(name, monkeypatch):
 
 def test_chains_keep_every_so_many_th_draw(monkeypatch):
     whole = ENGINES["input_smc"](COUNTS, np.random.default_rng(11))
-    monkeypatch.setattr("dpsbi.posterior.weights.LIMIT", 3_000)
+    monkeypatch.setattr("dpsbi.posterior.weights.MAX_KEPT_NUMBERS", 3_000)
     thin = ENGINES["input_smc"](COUNTS, np.random.default_rng(11))
     few = thin.with_values()
     assert np.array_equal(whole.theta, thin.theta) and few.values.size <= 3_000
@@ -261,7 +261,7 @@ def test_sums_over_records_follow_their_exact_law(monkeypatch):
 
 
 def test_a_resumed_run_keeps_the_same_values(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpsbi.posterior.weights.LIMIT", 6000)
+    monkeypatch.setattr("dpsbi.posterior.weights.MAX_KEPT_NUMBERS", 6000)
     options = dict(simulations=1500, **QUIET)
     whole = importance(RELEASED, COUNTS, rng=np.random.default_rng(13), rounds=4, **options)
     for rounds in (2, 4):

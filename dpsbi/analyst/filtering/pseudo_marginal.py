@@ -15,10 +15,10 @@ from typing import Any, Unpack
 import numpy as np
 
 from .forecast import keeping
-from .optimal_proposal import LOOKED
+from .optimal_proposal import PILOT_PATHS
 from dpsbi.analyst.filtering.particle_filter import (
-    PILOT,
-    PILOTS,
+    PILOT_PARAMETERS,
+    PILOT_PARTICLES,
     FilteredLikelihood,
     aimed_likelihood,
     aside,
@@ -73,7 +73,7 @@ class Run:
         if not self.likelihood.filtered:
             return self.likelihood
         if self.likelihood.halvings is None:
-            self.tally["simulations"] += PILOT * min(PILOTS, len(z))
+            self.tally["simulations"] += PILOT_PARTICLES * min(PILOT_PARAMETERS, len(z))
         theta = self.prior.from_unconstrained(z)
         halvings = self.journal(lambda: guided(self.likelihood, theta, rng).halvings)
         return replace(self.likelihood, halvings=tuple(int(h) for h in halvings))
@@ -105,7 +105,7 @@ FOUND = 0.5  # share of the simulations allowed that may be spent on finding it
 _PATIENT, SLOW = 5, 0.05  # rounds, and the least growth of the power in a round after them
 LOOKS, NOISY = 32, 2.0  # estimates at the mean that tell their noise, and the sd that is much
 _PLACED = 0.1  # least power at which that mean is worth a look
-_RICHEST = 16 * PILOT  # most particles of a search
+_RICHEST = 16 * PILOT_PARTICLES  # most particles of a search
 AGAIN = 6  # rounds that must be affordable for a search anew
 
 
@@ -181,7 +181,7 @@ def locate(run: Run, first: object, rng: np.random.Generator) -> Rounds:
     The newest proposal then follows the posterior. Ends before, where half of the limit is spent.
     """
     rounds, n, power = Rounds(run.prior, first, DEFENSIVE), 200 * run.prior.free, 0.0
-    pilot = PILOT * PILOTS if run.likelihood.filtered else 0
+    pilot = PILOT_PARTICLES * PILOT_PARAMETERS if run.likelihood.filtered else 0
     n, begun = min(n, max(run.affords(run.likelihood, n, FOUND / 8), 20)), 0
     for r in range(_SCOUTS):
         child = rng.spawn(1)[0]
@@ -473,7 +473,7 @@ def _size(model, particles, limit):
 def _for_checks(model):
     "Simulations that go into checking the model: of its shapes, or of its independence."
     if hasattr(model, "step"):
-        return CHECKED_PATHS + LOOKED * isinstance(model, FunctionStateSpace)
+        return CHECKED_PATHS + PILOT_PATHS * isinstance(model, FunctionStateSpace)
     return TRIED if getattr(model, "independent", False) else 0
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .student_mixture import DEGREES, StudentMixture, fit_proposal  # noqa: F401
+from .student_mixture import STUDENT_DEGREES, StudentMixture, fit_proposal  # noqa: F401
 from ...mechanisms import Release
 from ...models.prior import Prior, check_continuous
 from ...models.simulate import check_release

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from .count_likelihood import LAWS, Seen, counts_behind, log_sums
+from .count_likelihood import COUNT_LAWS, Seen, counts_behind, log_sums
 from dpsbi.analyst.marginal.trace import (
     LEAST,
     Last,
@@ -82,7 +82,9 @@ class Remaining:
     def layout(self) -> tuple[list[list[int]], int]:
         "The columns of each value, and how many these are in all."
         r, columns = released_width(self.release), []
-        size = [LAWS[self.lasts[j].law].size if j in self.lasts else 1 for j in range(self.width)]
+        size = [
+            COUNT_LAWS[self.lasts[j].law].size if j in self.lasts else 1 for j in range(self.width)
+        ]
         end = r
         for j in range(self.width):
             more = size[j] - (j < r)
@@ -129,7 +131,7 @@ class Remaining:
 # %% ../../../nbs/analyst/marginal/03_rao_blackwell.ipynb #bf5bbf62
 def _described(law: str, given: list, rows: int) -> list[np.ndarray]:
     "Columns (B, m) that describe laws, by arguments; the mean is bent, as counts of all sizes are."
-    known, each = LAWS[law], zip(*given)
+    known, each = COUNT_LAWS[law], zip(*given)
     arrays = [np.array(a, float).reshape(len(given), -1).T for a in each]
     main, *more = np.broadcast_arrays(known.main(*arrays), *known.beside(*arrays))
     return [np.arcsinh(main), *more]
@@ -138,7 +140,7 @@ def _described(law: str, given: list, rows: int) -> list[np.ndarray]:
 def back(law: str, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     "The arguments, by such columns."
     with np.errstate(all="ignore"):
-        return LAWS[law].back(np.sinh(columns[0]), *columns[1:])
+        return COUNT_LAWS[law].back(np.sinh(columns[0]), *columns[1:])
 
 # %% ../../../nbs/analyst/marginal/03_rao_blackwell.ipynb #339d7284
 @dataclass(frozen=True, eq=False)
@@ -165,7 +167,7 @@ class Summed(Around):
     @property
     def beside(self) -> int:
         "Columns besides the values'."
-        return sum(LAWS[law].size - 1 for law in self.laws.values())
+        return sum(COUNT_LAWS[law].size - 1 for law in self.laws.values())
 
     @cached_property
     def parts(self) -> Parts:
@@ -188,7 +190,7 @@ class Summed(Around):
         "The arguments (n,) of each law, from columns s (n, at least r + beside)."
         found, start = {}, self.s_dp.size
         for j, law in sorted(self.laws.items()):
-            end = start + LAWS[law].size - 1
+            end = start + COUNT_LAWS[law].size - 1
             found[j] = back(law, [s[:, j], *(s[:, i] for i in range(start, end))])
             start = end
         return found

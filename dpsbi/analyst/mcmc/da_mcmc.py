@@ -18,7 +18,7 @@ from ...mechanisms import Release, observed
 from ...mechanisms.composite import hides
 from ...models.model import check_release
 from ...posterior.posterior import Posterior, chains_posterior, rhat
-from ...posterior.weights import LIMIT, Every, of_chains
+from ...posterior.weights import MAX_KEPT_NUMBERS, Every, of_chains
 from ...privacy import whole_number
 from ...runs.fingerprint import model_fingerprint
 from ...runs.running import Call, Running, about_run, in_order
@@ -369,7 +369,7 @@ class _Plan:
 
     def stride(self, width: int) -> int:
         "Of so many draws the values are kept once."
-        return math.ceil(self.chains * self.length * width / LIMIT)
+        return math.ceil(self.chains * self.length * width / MAX_KEPT_NUMBERS)
 
 
 def _check_call(release, counts) -> None:

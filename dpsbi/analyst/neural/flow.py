@@ -37,7 +37,7 @@ import numba
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from .training_data import KNOTS, Scaling, products
+from .training_data import FEATURE_KNOTS, Scaling, products
 from ...privacy import read_arrays, write_atomically
 
 # %% ../../../nbs/analyst/neural/01_flow.ipynb #9bc81499
@@ -693,13 +693,13 @@ class Additive(torch.nn.Module):
     def __init__(self, dim: int, features: int):
         super().__init__()
         self.straight = torch.nn.Parameter(torch.zeros(features, 2 * dim))
-        self.bends = torch.nn.Parameter(torch.zeros(len(KNOTS), features, 2 * dim))
+        self.bends = torch.nn.Parameter(torch.zeros(len(FEATURE_KNOTS), features, 2 * dim))
         self.constant = torch.nn.Parameter(torch.zeros(2 * dim))
 
     def sums(self, u: Any) -> tuple[Any, Any]:
         "b and a, each (n, d), at features u (n, k)."
         found = u @ self.straight
-        for knot, weights in zip(KNOTS, self.bends):
+        for knot, weights in zip(FEATURE_KNOTS, self.bends):
             found = found + (u - knot).relu_() @ weights  # in place: many rows fill memory
         shift, stretch = (self.constant + _SUMS_RATE * found).chunk(2, dim=-1)
         return shift, _MAX_LOG_STRETCH * torch.tanh(stretch / _MAX_LOG_STRETCH)

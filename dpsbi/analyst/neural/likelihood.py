@@ -18,7 +18,7 @@ from ..importance.proposals import StudentMixture, fit_proposal, log_prior
 from .training import ConditionalFlow, Learning, Training, fit
 from .training_data import Chance, Simulations
 from dpsbi.analyst.neural.triangular import (  # noqa: F401
-    BOUND,
+    COORDINATE_BOUND,
     TiltKernel,
     Triangular,
     bounded,

@@ -32,18 +32,18 @@ from dpsbi.analyst.neural.flow import (  # noqa: F401
     threads,
 )
 from dpsbi.analyst.neural.training_data import (  # noqa: F401  # noqa: F401
-    CURVED,
-    ENOUGH,
-    FEW,
-    INNER,
-    LOST,
-    MANY,
-    PARTNERS,
-    POOL,
-    REACH,
-    SHARE,
-    SHARED,
-    SHARP,
+    FEATURE_BOUND_SDS,
+    FOCUS_BELOW_POWER,
+    FOCUS_BELOW_SHARED,
+    MAX_PARAMETERS_PER_CONTEXT,
+    MAX_POOL_SIMULATIONS,
+    MAX_SHARE_OF_SIMULATIONS,
+    MIN_ESS_TO_LEARN,
+    MIN_GAIN_OF_PRODUCTS,
+    MIN_NEAR_PER_FEATURE,
+    MIN_PARAMETERS_TO_ASK,
+    MIN_WEIGHT_AT_RELEASE,
+    POOL_PAIRS,
     Chance,
     Near,
     Pairs,
@@ -652,11 +652,18 @@ def _pairs(
         return Pairs(log_u=np.zeros(len(sims)), log_v=np.zeros(len(sims)), **common)
     if s_dp is None or not hasattr(mechanism, "log_prob") or near is not None:
         return Pairs(log_u=sims.log_u, log_v=sims.log_u, near=near, **common)
-    explained = (sims.log_weights > -np.inf).any() and kish(sims.log_weights) >= ENOUGH
+    explained = (sims.log_weights > -np.inf).any() and kish(
+        sims.log_weights
+    ) >= MIN_WEIGHT_AT_RELEASE
     at = 0.5 if explained else 0.0
     pairs = around(mechanism, s_dp, sims, power, at=at, **nested)
-    least = POOL * min(len(sims), INNER) * sims.s.shape[1] / _MAX_POOL_DENSITIES
-    return replace(pairs, partners=int(np.clip(max(pairs.sharing(rng) / 4, least), 1, PARTNERS)))
+    least = (
+        POOL_PAIRS * min(len(sims), MAX_POOL_SIMULATIONS) * sims.s.shape[1] / _MAX_POOL_DENSITIES
+    )
+    return replace(
+        pairs,
+        partners=int(np.clip(max(pairs.sharing(rng) / 4, least), 1, MAX_PARAMETERS_PER_CONTEXT)),
+    )
 
 # %% ../../../nbs/analyst/neural/03_training.ipynb #tr-lost
 def _lost(near: Near, free: int) -> bool:
@@ -664,8 +671,8 @@ def _lost(near: Near, free: int) -> bool:
 
     With few parameters it never is: draws of the prior would not find a narrow posterior.
     """
-    wanted = LOST * min(near.scaling.whiten.shape[1], free)
-    return free >= MANY and near.worth < wanted
+    wanted = MIN_NEAR_PER_FEATURE * min(near.scaling.whiten.shape[1], free)
+    return free >= MIN_PARAMETERS_TO_ASK and near.worth < wanted
 
 # %% ../../../nbs/analyst/neural/03_training.ipynb #tr-begun
 @on_one_thread
@@ -677,8 +684,8 @@ def _begun(pairs: Pairs, start: Scaling | None, rng) -> tuple[tuple, Scaling]:
     if start is not None or pairs.partners or pairs.near is not None:
         first = pairs(rng)
         return first, start or fit_scaling(*first)
-    first = replace(pairs, draws=1)(rng, min(max(len(pairs.z), 8192), INNER))
-    simulations = min(kish(pairs.log_v), INNER)
+    first = replace(pairs, draws=1)(rng, min(max(len(pairs.z), 8192), MAX_POOL_SIMULATIONS))
+    simulations = min(kish(pairs.log_v), MAX_POOL_SIMULATIONS)
     noise = noise_widths(pairs.mechanism, pairs.s, rng)
     return first, fit_scaling(*first, noise=noise, plain=True, simulations=simulations)
 

@@ -34,7 +34,7 @@ from ...mechanisms import Release
 from ...models.model import Model, mechanism_log_prob, released_width
 from ...models.replay import level, replayed
 from ...models.simulate import lost_of
-from ...posterior.chains import APIECE, spread_ess
+from ...posterior.chains import MIN_ESS_PER_CHAIN, spread_ess
 from ...posterior.confidential import all_values
 from ...posterior.weights import Every, log_sum, systematic
 from ...runs.checkpoint import Periodic
@@ -542,7 +542,7 @@ def run_chains(task: Task, stage: Stage, draws: int, spare: int, rng) -> tuple:
     shape, cost = start.log_eta.shape, start.log_eta.size * _simulations_per_move(lines)
     if task.left >= start.log_eta.size * _simulations_to_begin(lines):
         lines, start = _ready_to_move(task, lines, start, rng.spawn(1)[0])
-    beta, wanted = stage.length(lines), max(draws, APIECE * math.prod(shape))
+    beta, wanted = stage.length(lines), max(draws, MIN_ESS_PER_CHAIN * math.prod(shape))
     looks = _looks(task, spare)
     places, accepted, check, values = [], [], 8, Every()
     while task.left >= cost:
@@ -605,7 +605,7 @@ def _looks(task: Task, spare: int) -> list:
 
 def _hopeless(stage: Stage, v: np.ndarray) -> bool:
     "Whether populations v (P, M, L, d) disagree, and as many moves again will not forget that."
-    short = 2 * chain_ess(v).min() < APIECE * math.prod(v.shape[:2])
+    short = 2 * chain_ess(v).min() < MIN_ESS_PER_CHAIN * math.prod(v.shape[:2])
     return disagreeing_coordinate(v) >= 0 and short
 
 
@@ -657,13 +657,14 @@ def reasons_not_exact(stage: Stage, v: np.ndarray, worth: np.ndarray, names) -> 
         slow = stage.moved.renewal < _SLOW_RENEWAL
         return why + (f": steps of {stage.moved.beta:.2g} hardly move them" if slow else "")
     each = worth.min() / math.prod(v.shape[:2])
-    if each < APIECE:
-        return f"chains worth {each:.1f} draws each, fewer than {APIECE}, remember where they began"
+    if each < MIN_ESS_PER_CHAIN:
+        few = f"fewer than {MIN_ESS_PER_CHAIN}"
+        return f"chains worth {each:.1f} draws each, {few}, remember where they began"
     return ""
 
 
 def _forgetful(v, worth):
     "Whether widths mix like means, and populations agree in both."
     off = np.abs(v - np.median(v, axis=(0, 1, 2)))
-    least = np.maximum(APIECE * math.prod(v.shape[:2]), worth / 2)
+    least = np.maximum(MIN_ESS_PER_CHAIN * math.prod(v.shape[:2]), worth / 2)
     return bool((chain_ess(off) >= least).all()) and disagreeing_coordinate(off) < 0
