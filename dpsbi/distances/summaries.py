@@ -235,7 +235,7 @@ def _state_error(distance, error) -> None:
 
 
 def near(d: np.ndarray, sensitivity: float) -> np.ndarray:
-    "Distances that are no farther than MAX_SENSITIVITIES times the sensitivity; +inf for what is not finite."
+    "Distances up to MAX_SENSITIVITIES times the sensitivity; +inf for what is not finite."
     far = MAX_SENSITIVITIES * sensitivity
     return np.where(np.isfinite(d), np.clip(d, -far, far), np.inf)
 

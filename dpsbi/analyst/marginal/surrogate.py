@@ -154,7 +154,7 @@ class TabulatedFunctions:
 
     @cached_property
     def slopes(self) -> np.ndarray:
-        "By step (r, TABLE_STEPS): of the neighbours, but no cubic overshoots where a table falls off."
+        "By step (r, TABLE_STEPS): the neighbours', but no cubic overshoots where a table falls."
         there = np.diff(self.values, axis=1, prepend=self.values[:, :1], append=self.values[:, -1:])
         before, after = there[:, :-1], there[:, 1:]
         most = 3 * np.minimum(np.abs(before), np.abs(after))

@@ -26,7 +26,7 @@ from dpsbi.analyst.neural.amortise import (
     usable,
 )
 from dpsbi.analyst.neural.training import (
-    ENOUGH,
+    MIN_WEIGHT_AT_RELEASE,
     ConditionalFlow,
     Ensemble,
     Learning,
@@ -341,7 +341,7 @@ def _next_proposal(release, run: NeuralRounds, how: Learning, rng) -> FlowPropos
         return FlowProposal(run.prior, fitted.flow, release.s_dp, math.inf)
     if how.correction == "truncated":
         return truncated(run.prior, fitted.flow, release.s_dp, rng)
-    power = temper(sims.log_u, sims.log_eta, ENOUGH)
+    power = temper(sims.log_u, sims.log_eta, MIN_WEIGHT_AT_RELEASE)
     inflate = 1.0 if how.correction == "atomic" else 1 + (1 - power) / 2
     return FlowProposal(run.prior, fitted.flow, release.s_dp, inflate)
 
