@@ -24,7 +24,7 @@ from dpsbi.simulators.tuberculosis import (  # noqa: F401
     COMPLIANCE,
     D2,
     LOWER_ENDS,
-    MAX_CLUSTER,
+    BOUND,
     MOST_OBSERVED,
     MOST_TRANSMISSION,
     NAMES,
@@ -242,7 +242,7 @@ def _outbreak(
                 begin = min(max(2 * t, shortest), longest)
         if t == begin and x.size > 8:
             x[8], x[9], x[10] = begin, n - compliant, compliant
-    x[2], x[3] = top[0], (min(top[0], MAX_CLUSTER) - min(top[3], MAX_CLUSTER)) / 3
+    x[2], x[3] = top[0], (min(top[0], BOUND) - min(top[3], BOUND)) / 3
     return True
 
 # %% ../../nbs/simulators/10_birth_death.ipynb #39c2bb8c
