@@ -89,7 +89,8 @@ def test_a_number_is_a_data_set_of_one_value(number):
         model = Model.from_function(
             lambda rate, rng: number(rng.poisson(rate)), Prior(rate=stats.gamma(25))
         )
-        found = importance(release, model, rng=np.random.default_rng(1), progress=False)
+        few = dict(rounds=2, simulations=100, progress=False)
+        found = importance(release, model, rng=np.random.default_rng(1), **few)
         assert found.values.shape == (len(found), 1)
 
 
