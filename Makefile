@@ -52,7 +52,7 @@ STUDIES := benchmarks bench/01_tasks bench/02_runs bench/03_side_by_side bench/0
 	cases/43_in_two_steps cases/46_stepped_epidemic cases/47_ordinary_problems \
 	simulators/04_epidemic analyst/smc/05_input_smc analyst/05_refine cases/32_sharp_releases \
 	analyst/marginal/04_surrogate analyst/neural/05_sppe cases/29_references analyst/neural/08_sple \
-	cases/31_neural_choices frontier
+	cases/31_neural_choices cases/30_neural_cases frontier
 
 bench: .venv/.bench  # hours at first, then only the rows that are missing; NB=nbs/frontier.ipynb for one page
 	for page in $(or $(NB),$(STUDIES:%=nbs/%.ipynb)); do \
