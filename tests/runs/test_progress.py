@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 import dpsbi
-from dpsbi.analyst import infer as chosen
-from dpsbi.analyst.infer import OneBar
+from dpsbi.analyst.engines import OneBar, is_attempt, why_left
 from dpsbi.runs import running as running
 from dpsbi.runs.running import Call, LogProgress, progress_bar
 
@@ -68,7 +67,7 @@ def found_by(release, model=MODEL, **how):
 
 
 def ends(history):
-    return [line["engine"] for line in history if chosen._ended(line)]
+    return [line["engine"] for line in history if is_attempt(line)]
 
 
 def test_a_quick_run_says_nothing_in_a_log(clock, capsys):
@@ -88,7 +87,7 @@ def test_a_long_run_says_in_a_log_which_engine_begins_and_how_it_ended(monkeypat
     assert len(turns) == len(wanted)
     assert all(line.startswith(start) for line, start in zip(turns, wanted))
     first = next(line for line in history if line["engine"] == engines[0])
-    assert f"{first['simulations']:,} simulations: {chosen._left(first)}" in turns[1]
+    assert f"{first['simulations']:,} simulations: {why_left(first)}" in turns[1]
     made = sum(line["simulations"] for line in history)
     assert said[-1].startswith(f"infer: ended after {made:,} simulations and ")
 
@@ -214,7 +213,7 @@ def test_in_a_notebook_an_engine_is_left_in_grey_and_no_bar_in_red(monkeypatch):
     monkeypatch.setattr(running, "DELAY", 0.0)
     history = found_by(HARD).info["history"]
     grey = [each for each in shown if 'style="color: grey"' in each]
-    left = [line for line in history if chosen._ended(line)]
+    left = [line for line in history if is_attempt(line)]
     assert len(grey) == len(left) >= 2
     for line, said in zip(left, grey):
         assert f"{line['engine']} ended after {line['simulations']:,} simulations: " in said
