@@ -467,7 +467,7 @@ def test_a_run_that_a_simulator_ends_is_heard_and_resumes(name, end, tmp_path, c
 @cases("stage", ["importance", "neural"])
 def test_infer_swallows_no_error_of_the_simulator(stage, monkeypatch):
     monkeypatch.setattr(
-        "dpsbi.analyst.engines.FIRST", 100
+        "dpsbi.analyst.engines._NEURAL_SIMULATIONS", 100
     )  # some 860 simulations by importance, 100 neural
     done, start, error = (
         [0],

@@ -16,7 +16,7 @@ REASONS = (
     "_doubts",
     "_audited",
     "unconfirmed",
-    "networked",
+    "neural_engine",
 )  # functions in words
 SPOKEN = {"doubted", "_message"}  # functions whose words reach a warning as a variable
 

@@ -13,7 +13,7 @@ from typing import Protocol, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .mcmc.da_mcmc import GROUP
+from .mcmc.da_mcmc import CHAINS_PER_TASK
 from .mcmc.gibbs_ss import chain_group
 from ..mechanisms import BinomialResponse, Gaussian, Laplace, Release
 from ..models.model import Model, check_complete, query_values
@@ -341,7 +341,7 @@ def gibbs_ss(
     call = Call.of(running, gibbs_ss)
     _refuse(release, draws, chains, warmup, thin)
     sweeps, d = math.ceil(draws / chains) * thin, len(moments_model.names)
-    sizes = [min(GROUP, chains - first) for first in range(0, chains, GROUP)]
+    sizes = [min(CHAINS_PER_TASK, chains - first) for first in range(0, chains, CHAINS_PER_TASK)]
     about = dict(chains=chains, sweeps=sweeps, warmup=warmup, thin=thin)
     names = list(moments_model.names)
     settings = about | model_fingerprint(moments_model) | dict(names=names)
@@ -349,7 +349,7 @@ def gibbs_ss(
     theta = (saved.load() or dict(theta=np.empty((0, sweeps // thin, d))))["theta"]
     how, children = (sweeps, warmup, thin), rng.spawn(len(sizes))
     tasks = [(release, moments_model, k, *how, child) for k, child in zip(sizes, children)]
-    left = iter(tasks[math.ceil(len(theta) / GROUP) :])
+    left = iter(tasks[math.ceil(len(theta) / CHAINS_PER_TASK) :])
     with call.bar(chains, "Gibbs-SS", "chains", len(theta)) as bar:
         for new in in_order(call.executor, chain_group, left):
             theta = np.concatenate([theta, new])

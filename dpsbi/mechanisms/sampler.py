@@ -16,9 +16,8 @@ from ..privacy import positive
 
 # %% ../../nbs/mechanisms/02_sampler.ipynb #6dbe7f22
 MAX_RELEASED = 2.0**900  # released values are cut to within this of 0
-MAX_COUNTABLE_NOISE = (
-    2.0**56
-)  # the widest noise in whole steps: values up to 2^62 and it fit into 64 bits
+# the widest noise in whole steps: values up to 2^62 and it fit into 64 bits
+MAX_COUNTABLE_NOISE = 2.0**56
 
 
 def check_countable(scale: float) -> None:

@@ -21,10 +21,10 @@ from ..models.model import Model
 from ..privacy import Query
 from .streams import exponential, set_seed, uniform
 from dpsbi.simulators.tuberculosis import (  # noqa: F401
+    BOUND,
     COMPLIANCE,
     D2,
     LOWER_ENDS,
-    BOUND,
     MOST_OBSERVED,
     MOST_TRANSMISSION,
     NAMES,

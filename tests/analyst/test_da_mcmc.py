@@ -166,13 +166,13 @@ def test_a_visit_is_the_definition_record_by_record(size):
 
 
 def test_eta_is_tempered_in_the_first_half_of_the_warmup_only():
-    powers = [da.warm_power(sweep, 100) for sweep in range(-100, 10)]
+    powers = [da.warmup_power(sweep, 100) for sweep in range(-100, 10)]
     assert (
         np.isclose(powers[0], 1e-4)
         and np.isclose(powers[25], 1e-2)
         and (np.diff(powers[:51]) > 0).all()
     )
-    assert powers[50:] == [1.0] * 60 and da.warm_power(0, 0) == da.warm_power(-1, 1) * 1e4 == 1.0
+    assert powers[50:] == [1.0] * 60 and da.warmup_power(0, 0) == da.warm_power(-1, 1) * 1e4 == 1.0
 
 
 def test_sharp_noise_learns_to_seek_records_nearby():
@@ -197,7 +197,7 @@ def test_sharp_noise_learns_to_seek_records_nearby():
 
 def test_the_walk_steps_as_it_says_and_stays_in_a_plane():
     cov = np.array([[2.0, -2.0, 0.0], [-2.0, 2.0, 0.0], [0.0, 0.0, 1.0]])  # x + y is fixed
-    walk, rng = da.LearnedWalk(np.zeros(3), cov, np.log(0.5)), np.random.default_rng(4)
+    walk, rng = da.AdaptiveRandomWalk(np.zeros(3), cov, np.log(0.5)), np.random.default_rng(4)
     step = walk.step(np.zeros((20_000, 3)), rng)
     assert (
         np.abs(step[:, 0] + step[:, 1]).max() < 1e-7

@@ -379,9 +379,9 @@ def test_a_release_off_the_grid_is_blamed_on_the_grid(method):
 
 
 def test_walkers_that_have_not_mixed_are_named_at_the_limit_of_the_other_methods(monkeypatch):
-    apart = np.full(1, 1.05)
+    disagreement = np.full(1, 1.05)
     monkeypatch.setattr(
-        importlib.import_module("dpsbi.analyst.neural.sple"), "lasting_rhat", lambda _: apart
+        importlib.import_module("dpsbi.analyst.neural.sple"), "lasting_rhat", lambda _: disagreement
     )
     with pytest.warns(UserWarning, match="R-hat is 1.050, above 1.01"):
         dpsbi.sple(
@@ -669,11 +669,11 @@ def test_evidence_is_pooled_from_parts_that_know_their_error():
 
 
 def test_a_run_without_an_error_of_its_evidence_confirms_no_other():
-    from dpsbi.analyst.engines import apart
+    from dpsbi.analyst.engines import disagreement
 
     theta, log_w = np.random.default_rng(1).normal(size=(2, 900))
     parts = [
         Posterior(theta, log_w / 9, info=dict(log_evidence=-2.0, log_evidence_se=error))
         for error in (0.1, np.inf)
     ]
-    assert "rests on a few draws" in apart(*parts) and apart(parts[0], parts[0]) == ""
+    assert "rests on a few draws" in disagreement(*parts) and disagreement(parts[0], parts[0]) == ""

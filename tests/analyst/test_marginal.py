@@ -15,7 +15,7 @@ from dpsbi import (
     Release,
     infer,
 )
-from dpsbi.analyst.engines import Task, _straight
+from dpsbi.analyst.engines import InferenceTask, _straight
 from dpsbi.analyst.importance.amis import importance
 from dpsbi.analyst.marginal.count_likelihood import Seen, log_sums
 from dpsbi.analyst.marginal.rao_blackwell import Forms, NonCentredPrior, concluded, marginal
@@ -294,11 +294,11 @@ REGIONS = Release(COUNTS, Query(identity, 1.0, step=1), DiscreteLaplace(2.0))
 def test_a_pilot_straightens_the_inputs_that_are_left():
     model, rng = Model(FUNNEL, in_regions), np.random.default_rng(2)  # every second pilot does
     result, _ = marginal(REGIONS, model, rng)
-    task = Task(REGIONS, model, 500, 4000, None, dict(progress=False), {}, [])
+    task = InferenceTask(REGIONS, model, 500, 4000, None, dict(progress=False), {}, [])
     searched = _straight(task, result, 4000, rng)
     assert isinstance(searched.prior, NonCentredPrior) and searched.prior.inputs == 3
     assert [0 < line["simulations"] <= 500 for line in task.history] == [True]
-    few = Task(REGIONS, model, 500, 2000, None, dict(progress=False), {}, [])
+    few = InferenceTask(REGIONS, model, 500, 2000, None, dict(progress=False), {}, [])
     assert _straight(few, result, 2000, rng) is result.opened and not few.history
 
 

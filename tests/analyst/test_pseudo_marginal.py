@@ -62,7 +62,7 @@ RELEASE = dpsbi.Release(
 )
 COUNT = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))
 PATIENTS = counts.gamma_poisson(25, 1)
-methods = pytest.mark.parametrize("method", pm.METHODS)
+methods = pytest.mark.parametrize("method", pm._METHODS)
 
 
 def exact(sigma, noise, s_dp=RELEASE.s_dp):

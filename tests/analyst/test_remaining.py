@@ -8,7 +8,7 @@ import pytest
 from scipy import special, stats
 
 from dpsbi import DiscreteLaplace, Model, Posterior, Prior, Query, Release
-from dpsbi.analyst.engines import Task
+from dpsbi.analyst.engines import InferenceTask
 from dpsbi.analyst.marginal import trace as last_draws
 from dpsbi.analyst.marginal.rao_blackwell import marginal
 
@@ -59,8 +59,8 @@ def test_counts_that_turn_out_not_to_be_last_are_not_summed_out(wrong, monkeypat
     monkeypatch.setattr(room, "_found", lambda *_: (found, ""))
     monkeypatch.setattr(room, "concluded", lambda *_: (found, wrong, 9))
     release = Release(np.array([13.0]), IDENTITY, NOISE)
-    task = Task(release, Model(PRIOR, binomial_counts), 100, 5000, None, {}, {}, [])
-    summed = room.summed_out(task, np.random.default_rng(1))
+    task = InferenceTask(release, Model(PRIOR, binomial_counts), 100, 5000, None, {}, {}, [])
+    summed = room.marginal_engine(task, np.random.default_rng(1))
     assert summed is None if wrong else summed == (found, "")
 
 

@@ -11,7 +11,7 @@ from dpsbi.analyst.importance.student_mixture import StudentMixture
 from dpsbi.analyst.mcmc import unknown_n as ghosts
 from dpsbi.analyst.mcmc import unknown_n as leaps
 from dpsbi.analyst.mcmc import unknown_n as un
-from dpsbi.analyst.mcmc.da_mcmc import LearnedWalk
+from dpsbi.analyst.mcmc.da_mcmc import AdaptiveRandomWalk
 from dpsbi.checks.testing import follows, follows_pmf
 from dpsbi.mechanisms import DiscreteLaplace, Independent, Laplace, Release
 from dpsbi.privacy import Query, identity
@@ -141,7 +141,7 @@ def drift(latent, break_jump=False, chains=2000, sweeps=12, kind=StudentMixture)
     s_dp = noise.sample(people.s, rng)
     log_eta = lambda s: noise.log_prob(s_dp, s)
     wrong = (lambda n: np.where(n >= 0, 0.0, -np.inf)) if break_jump else log_size
-    walk = LearnedWalk(np.zeros(10), np.diag([*[0.04] * 9, 4.0]))
+    walk = AdaptiveRandomWalk(np.zeros(10), np.diag([*[0.04] * 9, 4.0]))
     rough = rough_leaps(people, kind)
 
     def seen():

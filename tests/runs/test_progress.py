@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 import dpsbi
-from dpsbi.analyst import infer as chosen
-from dpsbi.analyst.infer import OneBar
+from dpsbi.analyst.engines import OneBar, is_attempt, why_left
 from dpsbi.runs import running as running
 from dpsbi.runs.running import Call, LogProgress, progress_bar
 
@@ -68,7 +67,7 @@ def found_by(release, model=MODEL, **how):
 
 
 def ends(history):
-    return [line["engine"] for line in history if chosen._ended(line)]
+    return [line["engine"] for line in history if is_attempt(line)]
 
 
 def test_a_quick_run_says_nothing_in_a_log(clock, capsys):
@@ -88,7 +87,7 @@ def test_a_long_run_says_in_a_log_which_engine_begins_and_how_it_ended(monkeypat
     assert len(turns) == len(wanted)
     assert all(line.startswith(start) for line, start in zip(turns, wanted))
     first = next(line for line in history if line["engine"] == engines[0])
-    assert f"{first['simulations']:,} simulations: {chosen._left(first)}" in turns[1]
+    assert f"{first['simulations']:,} simulations: {why_left(first)}" in turns[1]
     made = sum(line["simulations"] for line in history)
     assert said[-1].startswith(f"infer: ended after {made:,} simulations and ")
 
@@ -166,7 +165,7 @@ def test_a_run_that_will_be_short_gets_no_advice(clock, capsys):
 
 
 def test_advice_fits_the_model():
-    from dpsbi.analyst.infer import ALONE_EACH, AT_ONCE, STEPS, _faster
+    from dpsbi.analyst.infer import HINT_INDEPENDENT, HINT_STATE_SPACE, HINT_VECTORISED, _faster
 
     def plain(mean, log_sd, rng):
         return rng.normal(mean, np.exp(log_sd), 4)
@@ -174,8 +173,8 @@ def test_advice_fits_the_model():
     by_row = dpsbi.Model.from_function(plain, MODEL.prior)
     apart = dpsbi.Model(MODEL.prior, simulate, independent=True)
     one = dpsbi.Release([1.0], SORTED, dpsbi.Laplace(0.02))
-    assert _faster(HARD, MODEL) == STEPS + ALONE_EACH
-    assert _faster(HARD, by_row) == STEPS + ALONE_EACH + AT_ONCE
+    assert _faster(HARD, MODEL) == HINT_STATE_SPACE + HINT_INDEPENDENT
+    assert _faster(HARD, by_row) == HINT_STATE_SPACE + HINT_INDEPENDENT + HINT_VECTORISED
     assert _faster(HARD, apart) == "" and _faster(one, MODEL) == ""
 
 
@@ -214,7 +213,7 @@ def test_in_a_notebook_an_engine_is_left_in_grey_and_no_bar_in_red(monkeypatch):
     monkeypatch.setattr(running, "DELAY", 0.0)
     history = found_by(HARD).info["history"]
     grey = [each for each in shown if 'style="color: grey"' in each]
-    left = [line for line in history if chosen._ended(line)]
+    left = [line for line in history if is_attempt(line)]
     assert len(grey) == len(left) >= 2
     for line, said in zip(left, grey):
         assert f"{line['engine']} ended after {line['simulations']:,} simulations: " in said
