@@ -172,7 +172,9 @@ def test_eta_is_tempered_in_the_first_half_of_the_warmup_only():
         and np.isclose(powers[25], 1e-2)
         and (np.diff(powers[:51]) > 0).all()
     )
-    assert powers[50:] == [1.0] * 60 and da.warmup_power(0, 0) == da.warm_power(-1, 1) * 1e4 == 1.0
+    assert (
+        powers[50:] == [1.0] * 60 and da.warmup_power(0, 0) == da.warmup_power(-1, 1) * 1e4 == 1.0
+    )
 
 
 def test_sharp_noise_learns_to_seek_records_nearby():

@@ -455,7 +455,7 @@ def test_particles_do_not_go_back_and_forth_where_a_few_too_few_are_far_too_few(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cloud, sd = estimated.tune(
+        cloud, sd = estimated._tune(
             run,
             SimpleNamespace(z=np.zeros((3, 1)), log_weights=np.zeros(3)),
             1.0,

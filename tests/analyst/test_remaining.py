@@ -69,6 +69,6 @@ def test_places_are_tried_in_their_order_and_not_in_that_of_their_hashes(monkeyp
     lasts = {j: SimpleNamespace(place=f"line {j}") for j in range(20)}
     tried, looked = [], SimpleNamespace(run=lambda *about: SimpleNamespace(tape=None))
     monkeypatch.setattr(last_draws, "_as_in", lambda base, place: tried.append(place))
-    monkeypatch.setattr(last_draws, "differs", lambda *about: False)
+    monkeypatch.setattr(last_draws, "_differs", lambda *about: False)
     last_draws._steering(looked, lasts, [(None, looked.run())])
     assert tried == [last.place for last in lasts.values()]

@@ -109,15 +109,17 @@ def test_sums_between_two_numbers_are_signed():
     t = np.random.default_rng(1).normal(size=(3, 9, 2))
     start, stop = np.array([0, 7, 4]), np.array([5, 2, 4])
     expected = [t[0, :5].sum(0), -t[1, 2:7].sum(0), np.zeros(2)]
-    assert np.allclose(ghosts.between()(t, start, stop), expected)
+    assert np.allclose(ghosts._compiled_difference()(t, start, stop), expected)
 
 
 def test_scales_of_laplace_noise():
     both = Independent((Laplace(2.0), Laplace(5.0)), (3, 1))
-    assert ghosts.laplace_scales(both, 4).tolist() == [2, 2, 2, 5]
-    assert ghosts.laplace_scales(Laplace(3.0), 2).tolist() == [3, 3]
+    assert ghosts._laplace_scales(both, 4).tolist() == [2, 2, 2, 5]
+    assert ghosts._laplace_scales(Laplace(3.0), 2).tolist() == [3, 3]
     mixed = Independent((Laplace(2.0), DiscreteLaplace(5.0)))
-    assert ghosts.laplace_scales(mixed, 2) is ghosts.laplace_scales(DiscreteLaplace(1.0), 2) is None
+    assert (
+        ghosts._laplace_scales(mixed, 2) is ghosts._laplace_scales(DiscreteLaplace(1.0), 2) is None
+    )
 
 
 class Staying(RegressionPopulation):
@@ -129,7 +131,7 @@ def rough_leaps(people, kind=StudentMixture):
     "Leaps by a law as wide as the prior."
     middle = np.append(people.theta.mean(axis=0), np.log(9))
     spread = np.diag([*people.theta.std(axis=0), 0.6])
-    return leaps.Leaps(kind(np.ones(1), middle[None], spread[None]), 20)
+    return leaps.JointIndependenceMove(kind(np.ones(1), middle[None], spread[None]), 20)
 
 
 def drift(latent, break_jump=False, chains=2000, sweeps=12, kind=StudentMixture):
@@ -137,7 +139,7 @@ def drift(latent, break_jump=False, chains=2000, sweeps=12, kind=StudentMixture)
     rng, law = np.random.default_rng(5), stats.poisson(8)
     noise = Laplace(3.0)
     n, log_size = law.rvs(chains, random_state=rng), law.logpmf
-    people = ghosts.peopled(latent, latent.start(chains, rng), n, 10, rng)
+    people = ghosts.padded_records(latent, latent.start(chains, rng), n, 10, rng)
     s_dp = noise.sample(people.s, rng)
     log_eta = lambda s: noise.log_prob(s_dp, s)
     wrong = (lambda n: np.where(n >= 0, 0.0, -np.inf)) if break_jump else log_size
@@ -153,11 +155,11 @@ def drift(latent, break_jump=False, chains=2000, sweeps=12, kind=StudentMixture)
     before = seen()
     for _ in range(sweeps):
         people.theta = latent.update(people.theta, people.x, people.present(), rng)
-        ghosts.visit(log_eta, people, rng)
+        ghosts._replace_records(log_eta, people, rng)
         for _ in range(2):
-            leaps.move(log_eta, log_size, people, walk, rng)
+            leaps._joint_walk_step(log_eta, log_size, people, walk, rng)
             rough.leap(log_eta, log_size, people, rng)
-            leaps.jump(log_eta, wrong, people, 5.0, rng)
+            leaps._birth_death_step(log_eta, wrong, people, 5.0, rng)
         people.trim()
     change = seen() - before
     return np.abs(change.mean(0) / (change.std(0) / math.sqrt(chains))).max()
@@ -179,7 +181,7 @@ class NoRatio(StudentMixture):
 def test_leaps_by_a_rough_law_have_the_exact_posterior():  # false alarm: 2e-6
     release, rng = Release([6.3], YES, Laplace(1.0)), np.random.default_rng(4)
     n = SIZE.rvs(4000, random_state=rng)
-    people = ghosts.peopled(Moving(), rng.beta(1, 2, (4000, 1)), n, 1, rng)
+    people = ghosts.padded_records(Moving(), rng.beta(1, 2, (4000, 1)), n, 1, rng)
     log_eta = lambda s: release.mechanism.log_prob(release.s_dp, s)
     rough = rough_leaps(people)
     made = [rough.leap(log_eta, SIZE.logpmf, people, rng).mean() for _ in range(60)]
@@ -192,8 +194,8 @@ def test_leaps_by_a_rough_law_have_the_exact_posterior():  # false alarm: 2e-6
 
 def test_leaps_are_learned_and_given_up():
     rng = np.random.default_rng(1)
-    people = ghosts.peopled(Moving(), rng.beta(1, 2, (64, 1)), np.full(64, 8), 1, rng)
-    learner = leaps.LeapLearner()
+    people = ghosts.padded_records(Moving(), rng.beta(1, 2, (64, 1)), np.full(64, 8), 1, rng)
+    learner = leaps.JointMoveLearner()
     learner.see(people, rng)
     learner.seen[0] = learner.seen[0][:30]
     learner.fit(rng)
