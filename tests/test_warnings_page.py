@@ -13,7 +13,6 @@ PAGE = ROOT / "nbs/tutorials/07_warnings.ipynb"
 REASONS = (
     "_disagreement",
     "reasons_not_exact",
-    "_doubts",
     "_audited",
     "unconfirmed",
     "neural_engine",
