@@ -173,8 +173,11 @@ def test_a_pool_of_contexts_costs_no_more_than_so_much(n, partners):
     how = SimpleNamespace(draws=4, correction="importance", training=SimpleNamespace(noise="sobol"))
     pairs = module._pairs(noise, s_dp, sims, how, None, 0.0, rng)
     assert pairs.partners == partners
-    contexts = module.POOL / partners
-    assert partners == 1 or contexts * min(n, module.INNER) * 24 < 1.2 * module._MAX_POOL_DENSITIES
+    contexts = module.POOL_PAIRS / partners
+    assert (
+        partners == 1
+        or contexts * min(n, module.MAX_POOL_SIMULATIONS) * 24 < 1.2 * module._MAX_POOL_DENSITIES
+    )
 
 
 def test_with_few_parameters_rounds_never_go_back():
@@ -286,14 +289,14 @@ def test_a_start_is_made_of_so_many_simulations_at_most(monkeypatch):
     prior = Prior(**{name: stats.norm(2, 0.5) for name in "abc"})
     unfitted = FittedFlow(None, *np.zeros((3, 1)))
     monkeypatch.setattr(module, "fit", lambda draw, *_, **__: firsts.append(draw(rng)) or unfitted)
-    monkeypatch.setattr(module, "INNER", 1000)
+    monkeypatch.setattr(module, "MAX_POOL_SIMULATIONS", 1000)
     about = dict(rng=rng, how=Learning(Training()), steps=1, progress=False)
     module.train(Gaussian(1.0), None, sims, prior, 0, **about)
     assert len(firsts[0][0]) == len(firsts[0][1]) == 1000
 
 
 def test_pairs_beyond_the_limit_are_thinned_without_bias(monkeypatch):
-    monkeypatch.setattr(pairs_room, "INNER", 2000)
+    monkeypatch.setattr(pairs_room, "MAX_POOL_SIMULATIONS", 2000)
     rng = np.random.default_rng(1)
     z = rng.normal(0, 1, size=(8000, 1))
     log_v = -np.abs(z[:, 0] - 1)

@@ -701,7 +701,9 @@ def test_a_killed_pool_resumes_to_the_same_result(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return MODEL.simulate(theta, rng)
 
-    monkeypatch.setattr(dpsbi.runs.checkpoint, "EVERY", -1.0)  # save after every batch
+    monkeypatch.setattr(
+        dpsbi.runs.checkpoint, "SECONDS_BETWEEN_SAVES", -1.0
+    )  # save after every batch
     with pytest.raises(KeyboardInterrupt):
         simulate_pool(
             Model(MODEL.prior, dies),

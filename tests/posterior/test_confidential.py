@@ -254,7 +254,7 @@ def test_sums_over_records_follow_their_exact_law(monkeypatch):
     estimate = Posterior(columns, None, None, found.info)
     agrees(estimate.mean(), np.r_[law, product], estimate.mcse(), alarm=1e-6, verbose=False)
     assert found.confidential.info["rhat"] == found.info["values_rhat"]
-    monkeypatch.setattr("dpsbi.analyst.mcmc.da_mcmc.LIMIT", 4000)
+    monkeypatch.setattr("dpsbi.analyst.mcmc.da_mcmc.MAX_KEPT_NUMBERS", 4000)
     thin = da_mcmc(release, Coin(), **options | dict(rng=np.random.default_rng(12)))
     assert np.array_equal(thin.theta, found.theta) and thin.values.s.size <= 4000 + 64
     assert np.array_equal(thin.with_values().values, found.values[thin.values.rows])

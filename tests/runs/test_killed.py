@@ -297,7 +297,9 @@ def alive(monkeypatch, method, path, writes=None):
 
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoint, "save", counted)
-        patched.setattr(dpsbi.runs.checkpoint, "EVERY", -1.0)  # seconds: whenever something is new
+        patched.setattr(
+            dpsbi.runs.checkpoint, "SECONDS_BETWEEN_SAVES", -1.0
+        )  # seconds: whenever something is new
         patched.setattr(time, "sleep", lambda seconds: None)
         return method(path, np.random.default_rng(7)), written
 

@@ -29,7 +29,7 @@ from dpsbi.analyst.neural.likelihood import (
     weighed,
     weighted_draws,
 )
-from .sppe import NeuralRounds
+from .sppe import NeuralRounds, warn_unless_confirmed
 from .training import Learning, Training, exact_weights, on_one_thread
 from .training_data import Simulations, temper
 from ..smc.coordinates import PriorInNormalCoordinates
@@ -368,9 +368,11 @@ def _finish(release, run, rng, draws, options, progress) -> LikelihoodPosterior:
     )
     theta = prior.from_unconstrained(chains.swapaxes(0, 1).reshape(-1, z.shape[1])[-draws:])
     density = _density(prior, likelihood, log_evidence)
-    return LikelihoodPosterior(
+    found = LikelihoodPosterior(
         theta, None, prior.names, info, density=density, simulations=sims, likelihood=likelihood
     )
+    warn_unless_confirmed(found, prior, release.mechanism, log_w)
+    return found
 
 # %% ../../../nbs/analyst/neural/08_sple.ipynb #eaadf4ce
 _CHAIN_LENGTHS = (

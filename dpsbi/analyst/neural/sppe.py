@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MIN_ESS_TO_CHECK', 'TOLERATED_SDS', 'FALSE_ALARM_RATE', 'sppe', 'NeuralRounds', 'FlowProposal', 'truncated',
-           'unconfirmed']
+           'unconfirmed', 'warn_unless_confirmed']
 
 # %% ../../../nbs/analyst/neural/05_sppe.ipynb #ro-import
 import math
@@ -368,18 +368,13 @@ def _learnt_at(release, run, sims, budgets) -> tuple[tuple, Contexts | None]:
     return (ranged(budgets, release.query, contexts), None), contexts
 
 
-def _say_doubts(found: NeuralPosterior, run: NeuralRounds, mechanism, log_w) -> None:
-    "Warns where proposals were given up, and where no weights confirm the network."
+def _warn_of_rounds(run: NeuralRounds) -> None:
+    "Warns where proposals were given up."
     if run.stays:
         warn(
             "no draw near this release could be weighed, in so many dimensions: later rounds drew "
             "from the prior, as amortise does"
         )
-    if not hasattr(mechanism, "log_prob"):
-        return
-    doubt = unconfirmed(found, run.prior.from_unconstrained(found.simulations.z), log_w)
-    if doubt:
-        warn(f"nothing confirms this network: {doubt}; refine it, or check it by sbc")
 
 # %% ../../../nbs/analyst/neural/05_sppe.ipynb #8ff06790-3
 @on_one_thread
@@ -406,7 +401,8 @@ def _finish(release, run, rng, draws, how: Learning, progress, budgets) -> Neura
     )
     estimator = Estimator(run.prior, Ensemble(tuple(f.flow for f in fits)), contexts)
     found = estimator.posterior(release, draws=draws, rng=rng, info=info, simulations=sims)
-    _say_doubts(found, run, release.mechanism, log_w)
+    _warn_of_rounds(run)
+    warn_unless_confirmed(found, run.prior, release.mechanism, log_w)
     return found
 
 # %% ../../../nbs/analyst/neural/05_sppe.ipynb #452c28d6
@@ -440,3 +436,20 @@ def unconfirmed(found: Posterior, theta: np.ndarray, log_w: np.ndarray) -> str:
         return ""
     gap = abs(mean[j] - exact[j]) / sd[j]
     return f"exact weights put the mean of {found.names[j]} {gap:.2f} sds from where it does"
+
+
+def warn_unless_confirmed(found: NeuralPosterior, prior, mechanism, log_w: np.ndarray) -> None:
+    """A warning where the exact weights of its simulations do not confirm a network.
+
+    Parameters
+    ----------
+    found : with the simulations that trained it
+    prior : in whose unconstrained space they are
+    mechanism : of the release; without a density nothing can be weighed, and nothing is said
+    log_w : array (n,), logs of their exact weights
+    """
+    if not hasattr(mechanism, "log_prob"):
+        return
+    doubt = unconfirmed(found, prior.from_unconstrained(found.simulations.z), log_w)
+    if doubt:
+        warn(f"nothing confirms this network: {doubt}; refine it, or check it by sbc")
