@@ -1,6 +1,7 @@
 """Sequential private likelihood estimation: what holds whatever the data, in a few seconds."""
 
 import inspect
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -69,6 +70,19 @@ RELEASE = Release([37.4], counts.counting_query(), Laplace(5.0))
 @pytest.fixture(scope="module")
 def posterior():
     return sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY)
+
+
+def test_a_likelihood_that_no_exact_weights_confirm_is_warned_of():
+    "Twenty sharp counts, which no simulation comes near; and one count, which many do."
+    query = Query(identity, sensitivity=1, step=1, dim=20)
+    sharp = Release(np.arange(20.0), query, Laplace(0.05))
+    many = Model(MODEL.prior, lambda theta, rng: rng.poisson(theta, size=(len(theta), 20)))
+    with pytest.warns(UserWarning, match="nothing confirms this network: its simulations' exact"):
+        sple(sharp, many, rng=np.random.default_rng(1), **TINY)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        sple(RELEASE, MODEL, rng=np.random.default_rng(1), **TINY)
+    assert not [w for w in said if "nothing confirms" in str(w.message)]
 
 
 def test_polynomial_counts_its_monomials():

@@ -72,7 +72,8 @@ def sple(
     noise_draws : of each simulation in each pool, as in `rqmc.noise_draws`
     form : "local", "paper" (no tilt, no regression layer), or a Fit
     training : as in `sppe`, but for the correction; steps=0 uses the regression layer alone
-        between rounds
+        between rounds. Where a prior is much wider than the posterior that layer may lose the
+        way (a warning says that nothing confirms the network): steps=200 then finds it
     draws : of the result
     **running : see `dpsbi.runs.running.NeuralRunning`
 
