@@ -301,7 +301,7 @@ def marginal_engine(task: InferenceTask, rng: np.random.Generator) -> tuple[Post
 
     Parameters
     ----------
-    task : Task
+    task : InferenceTask
         What is asked of `infer`.
     rng : numpy.random.Generator
         The same generator gives the same draws.

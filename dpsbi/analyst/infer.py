@@ -251,7 +251,7 @@ def why(
 
     Parameters
     ----------
-    task : Task
+    task : InferenceTask
         What was asked, and the history of what was done.
     found : Posterior
         The result.
