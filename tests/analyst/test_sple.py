@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from dpsbi.analyst.importance.proposals import StudentMixture, log_prior
 from dpsbi.analyst.neural.likelihood import (
     Dequantiser,
-    Fit,
+    LikelihoodForm,
     TiltKernel,
     cell,
     fit_kernel,
@@ -270,11 +270,11 @@ def test_of_many_parameters_a_region_holds_less_of_its_proposal():
     prior = Prior(**{f"z{k}": stats.norm() for k in range(10)})
     rng, run = np.random.default_rng(1), LikelihoodRounds(prior, 1000, 0.1)
     run.z.append(run.propose(rng))
-    assert region_of(run, Fit(), rng).inside(run.z[0]).all()
+    assert region_of(run, LikelihoodForm(), rng).inside(run.z[0]).all()
     run.proposals.append(around_chains(2 * rng.normal(size=(1000, 10)), rng))
-    region = region_of(run, Fit(), rng)
+    region = region_of(run, LikelihoodForm(), rng)
     share = region.inside(region.proposal.sample(20_000, rng)).mean()
-    assert abs(share - (1 - beyond(Fit().lost, 10))) < 0.05  # six standard errors
+    assert abs(share - (1 - beyond(LikelihoodForm().lost, 10))) < 0.05  # six standard errors
 
 
 @pytest.mark.parametrize("d", [1, 3, 10])
@@ -291,7 +291,7 @@ def test_a_region_follows_a_release_that_contradicts_the_prior():
     run.z.append(run.propose(rng))
     far = np.array([6.0, 0.0])
     run.proposals.append(around_chains(far + 0.2 * rng.normal(size=(1000, 2)), rng))
-    region = region_of(run, Fit(), rng)
+    region = region_of(run, LikelihoodForm(), rng)
     assert region.inside(far[None])[0] and not region.at_border(far[None])[0]
     edge = far + [[0.0, 0.5], [0.0, 5.0]]
     assert region.inside(edge).tolist() == [True, False]

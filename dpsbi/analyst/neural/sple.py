@@ -19,8 +19,8 @@ from ..importance.proposals import StudentMixture, fit_proposal, log_prior, no_w
 from .amortise import NeuralPosterior, check_fit, usable
 from dpsbi.analyst.neural.likelihood import (
     FITS,
-    Fit,
-    Likelihood,
+    LikelihoodForm,
+    NeuralLikelihood,
     Region,
     fit_likelihood,
     lasting_rhat,
@@ -52,7 +52,7 @@ def sple(
     rounds: int = 10,
     simulations: int = 1000,
     noise_draws: int = 8,
-    form: str | Fit = "local",
+    form: str | LikelihoodForm = "local",
     training: Training = Training(steps=0, final_steps=1000, members=2, patience=4),
     draws: int = 10_000,
     **running: Unpack[NeuralRunning],
@@ -70,7 +70,7 @@ def sple(
     rounds : of simulation
     simulations : in each round
     noise_draws : of each simulation in each pool, as in `rqmc.noise_draws`
-    form : "local", "paper" (no tilt, no regression layer), or a Fit
+    form : "local", "paper" (no tilt, no regression layer), or a LikelihoodForm
     training : as in `sppe`, but for the correction; steps=0 uses the regression layer alone
         between rounds. Where a prior is much wider than the posterior that layer may lose the
         way (a warning says that nothing confirms the network): steps=200 then finds it
@@ -96,9 +96,11 @@ def sple(
     release = coded(check_release(release, model))
     check_cells_told(release)
     check_fit(simulations, noise_draws, 200, rounds=rounds, draws=draws)
-    if not isinstance(form, Fit) and form not in FITS:
-        raise ValueError(f"form must be one of {', '.join(FITS)}, or a Fit, not {form!r}")
-    form = form if isinstance(form, Fit) else FITS[form]
+    if not isinstance(form, LikelihoodForm) and form not in FITS:
+        raise ValueError(
+            f"form must be one of {', '.join(FITS)}, or a LikelihoodForm, not {form!r}"
+        )
+    form = form if isinstance(form, LikelihoodForm) else FITS[form]
     if not form.layer and training.final_steps == 0:
         raise ValueError("without a first layer there is no fit in training.final_steps=0 steps")
     options = dict(how=form, learning=Learning(training, noise_draws, call.device))
@@ -134,7 +136,7 @@ def _simulate(release, model, z, rng, call) -> tuple[np.ndarray, np.ndarray]:
     return s, np.full(len(theta), -np.inf)
 
 # %% ../../../nbs/analyst/neural/08_sple.ipynb #d3c43aa2-1
-def _fit(release, run, rng, options, **more) -> tuple[Likelihood, np.ndarray]:
+def _fit(release, run, rng, options, **more) -> tuple[NeuralLikelihood, np.ndarray]:
     "The likelihood by all rounds so far, and the z (n, free) of the simulations that are finite."
     sims = usable(run.simulations(), last=False)
     sims = sims.take(~sims.outside)
@@ -212,7 +214,7 @@ _ESS_SHARE, _ESS_PER_PARAMETER = (
 _INFLATE_AMONG = 1.2  # of the width of their cloud
 
 
-def tempered(likelihood: Likelihood, sims: Simulations) -> tuple[float, np.ndarray]:
+def tempered(likelihood: NeuralLikelihood, sims: Simulations) -> tuple[float, np.ndarray]:
     "The power at which enough simulations count, and their log weights (N,) there."
     log_f = likelihood.log_z(sims.z)
     log_u = np.where(log_f > -np.inf, sims.log_prior - sims.log_proposal, -np.inf)
@@ -223,7 +225,7 @@ def tempered(likelihood: Likelihood, sims: Simulations) -> tuple[float, np.ndarr
 
 
 def among(
-    likelihood: Likelihood, sims: Simulations, rng: np.random.Generator
+    likelihood: NeuralLikelihood, sims: Simulations, rng: np.random.Generator
 ) -> _StudentProposal | None:
     "A mixture around weighted simulations; None where enough of them count with full weight."
     power, log_w = tempered(likelihood, sims)
@@ -255,7 +257,7 @@ def _next_proposal(release, run: NeuralRounds, rng, options) -> _StudentProposal
     return around_chains(chains.reshape(-1, z.shape[1]), rng)
 
 # %% ../../../nbs/analyst/neural/08_sple.ipynb #rg-region
-def region_of(run: NeuralRounds, how: Fit, rng: np.random.Generator) -> Region:
+def region_of(run: NeuralRounds, how: LikelihoodForm, rng: np.random.Generator) -> Region:
     "Around the newest proposal; in the first round, all that was simulated."
     if not run.proposals:
         z = run.z[0]
@@ -314,7 +316,7 @@ class LikelihoodPosterior(NeuralPosterior):
     likelihood : the Likelihood of the release
     """
 
-    likelihood: Likelihood | None = field(default=None, kw_only=True)
+    likelihood: NeuralLikelihood | None = field(default=None, kw_only=True)
 
     def maximum_likelihood(self, starts: int = 3) -> np.ndarray:
         """The maximum likelihood estimate theta (d,) by the neural likelihood.

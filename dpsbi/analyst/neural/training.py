@@ -45,8 +45,8 @@ from dpsbi.analyst.neural.training_data import (  # noqa: F401  # noqa: F401
     MIN_WEIGHT_AT_RELEASE,
     POOL_PAIRS,
     Chance,
-    Near,
     Pairs,
+    ReleaseNeighbourhood,
     Scaling,
     Simulations,
     around,
@@ -640,7 +640,13 @@ _MAX_POOL_DENSITIES = 5e8  # densities of single values that a pool of pairs may
 
 
 def _pairs(
-    mechanism, s_dp, sims: Simulations, how: Learning, near: Near | None, power: float, rng
+    mechanism,
+    s_dp,
+    sims: Simulations,
+    how: Learning,
+    near: ReleaseNeighbourhood | None,
+    power: float,
+    rng,
 ) -> Pairs:
     """Where to train, or to judge: pairs of these simulations.
 
@@ -666,7 +672,7 @@ def _pairs(
     )
 
 # %% ../../../nbs/analyst/neural/03_training.ipynb #tr-lost
-def _lost(near: Near, free: int) -> bool:
+def _lost(near: ReleaseNeighbourhood, free: int) -> bool:
     """Whether less is near than tells of its features, or of its parameters where these are fewer.
 
     With few parameters it never is: draws of the prior would not find a narrow posterior.

@@ -6,8 +6,8 @@
 __all__ = ['MAX_POOL_SIMULATIONS', 'MAX_PARAMETERS_PER_CONTEXT', 'POOL_PAIRS', 'FEATURE_BOUND_SDS', 'MIN_GAIN_OF_PRODUCTS',
            'FEATURE_KNOTS', 'MIN_WEIGHT_AT_RELEASE', 'FOCUS_BELOW_POWER', 'FOCUS_BELOW_SHARED', 'MIN_ESS_TO_LEARN',
            'MAX_SHARE_OF_SIMULATIONS', 'MIN_NEAR_PER_FEATURE', 'MIN_PARAMETERS_TO_ASK', 'scaled_exp', 'Pairs', 'temper',
-           'Simulations', 'Chance', 'Scaling', 'bent', 'bends', 'products', 'fit_scaling', 'power_of', 'around', 'Near',
-           'noise_widths', 'focus', 'near_release']
+           'Simulations', 'Chance', 'Scaling', 'bent', 'bends', 'products', 'fit_scaling', 'power_of', 'around',
+           'ReleaseNeighbourhood', 'noise_widths', 'focus', 'near_release']
 
 # %% ../../../nbs/analyst/neural/02_training_data.ipynb #3ea7d101
 import math
@@ -652,7 +652,7 @@ def around(
 
 # %% ../../../nbs/analyst/neural/02_training_data.ipynb #5d959810
 @dataclass(frozen=True, eq=False)
-class Near:
+class ReleaseNeighbourhood:
     """log g (...) of contexts (..., r): how much they resemble the published release.
 
     Parameters
@@ -729,7 +729,7 @@ def noise_widths(mechanism: Any, s: np.ndarray, rng, c: np.ndarray | None = None
 # %% ../../../nbs/analyst/neural/02_training_data.ipynb #10fce841
 def focus(
     mechanism: Any, s_dp: np.ndarray, sims: Simulations, rng: np.random.Generator, turns: int = 8
-) -> tuple[Near, Scaling]:
+) -> tuple[ReleaseNeighbourhood, Scaling]:
     """Where to learn when the noise is sharp, by regression and weights in turn.
 
     Parameters
@@ -752,7 +752,7 @@ def focus(
         scaling = fit_scaling(sims.z, c, scaled_exp(log_v), noise)
         far = np.abs(scaling.white(c)).max(axis=1)
         reach = max(FEATURE_BOUND_SDS, np.abs(scaling.white(s_dp)).max(), np.quantile(far, 0.1))
-        near = Near(scaling, s_dp, reach)
+        near = ReleaseNeighbourhood(scaling, s_dp, reach)
         log_v, _, _ = near.weigh(c, even)
     worth = kish(log_v + sims.log_u)
     log_v, tau, rho = near.weigh(c, sims.log_u)
@@ -762,7 +762,7 @@ def focus(
 # %% ../../../nbs/analyst/neural/02_training_data.ipynb #6aaed9ea-1
 def near_release(
     mechanism: Any, s_dp: np.ndarray | None, sims: Simulations, rng: np.random.Generator
-) -> tuple[Near | None, Scaling | None]:
+) -> tuple[ReleaseNeighbourhood | None, Scaling | None]:
     "Where to learn, and the regression to start from, if the noise is sharp."
     if s_dp is None or not hasattr(mechanism, "log_prob"):
         return None, None

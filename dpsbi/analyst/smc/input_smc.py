@@ -20,7 +20,7 @@ from dpsbi.analyst.smc.tempering import (
     Particles,
     PeriodicJournal,
     Stage,
-    Task,
+    TemperingTask,
     chain_ess,
     no_chains,
     reasons_not_exact,
@@ -119,7 +119,7 @@ def input_smc(
     with call.bar(max_simulations, "input SMC", "simulations") as bar:
         limit = max_simulations - _AUDITED_PARTICLES
         about = release, model, coordinates, by_row, limit, call.executor, journal, bar, tally
-        task = Task(*about)
+        task = TemperingTask(*about)
         stage, (v, last, accepted, values) = _tempered_and_chained(
             task, draws, spare, begin, rise, run
         )
@@ -165,7 +165,7 @@ _TEMPERING_SHARE = (
 )
 
 
-def _tempered_and_chained(task: Task, draws: int, spare: int, begin, rise, run) -> tuple:
+def _tempered_and_chained(task: TemperingTask, draws: int, spare: int, begin, rise, run) -> tuple:
     "The last stage of tempering, and of the chains: draws, last particles, acceptance, values."
     own = task.limit - spare
     first = _prior_particles(replace(task, limit=own), begin)
@@ -176,7 +176,7 @@ def _tempered_and_chained(task: Task, draws: int, spare: int, begin, rise, run) 
     return stage, run_chains(task, stage, draws, spare, run) if up else no_chains(stage)
 
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #0df422c8
-def _prior_particles(task: Task, rng) -> Particles:
+def _prior_particles(task: TemperingTask, rng) -> Particles:
     "Particles of the prior: more of them where inputs are many, as far as the simulations go."
     probe, draw, run = rng.spawn(3)
     x = task.coordinates.sample(40, probe)
@@ -194,7 +194,7 @@ def _prior_particles(task: Task, rng) -> Particles:
     return first
 
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #b22af273
-def _audited(task: Task, cloud: Particles, rng) -> str:
+def _audited(task: TemperingTask, cloud: Particles, rng) -> str:
     "Whether some of the last particles, run alone, give other values; in words, empty if not."
     pick, run = rng.spawn(2)
     which = pick.choice(cloud.log_eta.size, _AUDITED_PARTICLES, replace=False)
@@ -206,7 +206,7 @@ def _audited(task: Task, cloud: Particles, rng) -> str:
     return "the simulator gives other values for a row alone than in a batch"
 
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #a60b8675-p2
-def _conclude(task: Task, stage: Stage, chains, accepted, audit, draws) -> Posterior:
+def _conclude(task: TemperingTask, stage: Stage, chains, accepted, audit, draws) -> Posterior:
     "The posterior, with a report of its run and its warnings."
     v, every = chains
     if task.journal.saved.path is not None:
@@ -235,7 +235,7 @@ def _conclude(task: Task, stage: Stage, chains, accepted, audit, draws) -> Poste
     return posterior
 
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #72537b4b
-def _as_chains(task: Task, v: np.ndarray, every) -> tuple:
+def _as_chains(task: TemperingTask, v: np.ndarray, every) -> tuple:
     "Draws of the chains, their values, and the diagnostics of both."
     theta = task.coordinates.theta(v.reshape(-1, v.shape[3]))
     s = every.result()
@@ -250,7 +250,7 @@ def _rhat_between(theta: np.ndarray) -> np.ndarray:
     return rhat(theta.reshape(POPULATIONS, -1, theta.shape[1]))
 
 
-def _warn_of(reason: str, worth: float, draws: int, task: Task) -> None:
+def _warn_of(reason: str, worth: float, draws: int, task: TemperingTask) -> None:
     "The warnings about a result."
     made, failed = task.tally["made"] - task.tally["outside"], task.tally["failed"]
     if reason:
@@ -264,7 +264,7 @@ def _warn_of(reason: str, worth: float, draws: int, task: Task) -> None:
         warn(f"{failed:,} of {made:,} simulations were not finite or could not have been released")
 
 # %% ../../../nbs/analyst/smc/05_input_smc.ipynb #07aaa199
-def _weighted_particles(task: Task, stage: Stage):
+def _weighted_particles(task: TemperingTask, stage: Stage):
     "Particles of the last power, with their weights for power 1."
     cloud = stage.moved.cloud
     x = cloud.x[..., : task.coordinates.dim].reshape(-1, task.coordinates.dim)
