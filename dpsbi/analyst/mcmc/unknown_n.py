@@ -77,7 +77,7 @@ def da_unknown_n(
     ----------
     release : Release
         Sums over records, by a mechanism with a density; a sum of ones is a noisy n.
-    latent_model : LatentPopulation
+    latent_model : as LatentRecords, with a mask of who is present
         The model of the confidential records.
     size : frozen scipy.stats law
         The prior of the number of records, on whole numbers from 0 on: `stats.randint(1, 5001)`.

@@ -73,7 +73,7 @@ def sple(
     form : "local", "paper" (no tilt, no regression layer), or a LikelihoodForm
     training : as in `sppe`, but for the correction; steps=0 uses the regression layer alone
         between rounds. Where a prior is much wider than the posterior that layer may lose the
-        way (a warning says that nothing confirms the network): steps=200 then finds it
+        way (a warning says that nothing confirms the network): try steps=200
     draws : of the result
     **running : see `dpsbi.runs.running.NeuralRunning`
 
