@@ -13,13 +13,13 @@ from scipy.special import gammaln
 from dpsbi import DiscreteLaplace, Gaussian, Model, Prior, Query, Release, infer
 from dpsbi.analyst import engines as summed
 from dpsbi.analyst.importance.multistart import consensus
-from dpsbi.analyst.importance.student_mixture import MAX_ELEMENTS, StudentMixture
+from dpsbi.analyst.importance.student_mixture import _MAX_ELEMENTS, StudentMixture
 from dpsbi.analyst.marginal.rao_blackwell import marginal
 from dpsbi.analyst.marginal.surrogate import (
-    KERNEL_LENGTHS,
+    _KERNEL_LENGTHS,
+    _TAIL_MASS,
+    _TAIL_SHARE,
     TABLE_STEPS,
-    TAIL_MASS,
-    TAIL_SHARE,
     Surrogate,
     TabulatedFunctions,
     White,
@@ -134,7 +134,7 @@ def test_what_bends_says_how_well_it_is_known():
     rng = _rng(3)
     v, new = rng.uniform(-1.5, 1.5, size=(60, 3)), rng.uniform(-1.5, 1.5, size=(3000, 3))
     found = bend(v, product_and_wave(v), 20, np.ones(2))
-    assert found.length in KERNEL_LENGTHS
+    assert found.length in _KERNEL_LENGTHS
     off = ((found(new) - product_and_wave(new)) ** 2).mean(axis=0)
     assert (off < 5 * found.error).all() and (found.error < 5 * off).all()
 
@@ -224,8 +224,8 @@ def test_each_tail_of_a_mixture_has_a_component():
     log_w = stats.norm.logpdf(v).sum(axis=1) - narrow.log_prob(v)
     whole = with_tails(narrow, v, log_w)
     assert whole.weights.sum() == pytest.approx(1)
-    assert whole.weights[1:].sum() == pytest.approx(TAIL_SHARE) and len(whole.weights) == 1 + 2 * D
-    mean = stats.norm.pdf(stats.norm.isf(TAIL_MASS)) / TAIL_MASS
+    assert whole.weights[1:].sum() == pytest.approx(_TAIL_SHARE) and len(whole.weights) == 1 + 2 * D
+    mean = stats.norm.pdf(stats.norm.isf(_TAIL_MASS)) / _TAIL_MASS
     ends = whole.means[1:]
     np.testing.assert_allclose(ends, mean * np.vstack([-np.eye(D), np.eye(D)]), atol=0.4)
     few = with_tails(narrow, v[:50], log_w[:50])
@@ -235,7 +235,7 @@ def test_each_tail_of_a_mixture_has_a_component():
 def test_a_mixture_takes_many_points_block_by_block():
     rng = _rng(2)
     mixture = StudentMixture(np.ones(1), np.zeros((1, 8)), np.eye(8)[None])
-    v = rng.normal(size=(MAX_ELEMENTS // 8 + 1, 8))
+    v = rng.normal(size=(_MAX_ELEMENTS // 8 + 1, 8))
     found = mixture.log_prob(v)
     ends = [0, len(v) // 2, len(v) - 1]
     np.testing.assert_array_equal(found[ends], mixture.log_prob(v[ends]))

@@ -165,7 +165,7 @@ def test_a_run_that_will_be_short_gets_no_advice(clock, capsys):
 
 
 def test_advice_fits_the_model():
-    from dpsbi.analyst.infer import HINT_INDEPENDENT, HINT_STATE_SPACE, HINT_VECTORISED, _faster
+    from dpsbi.analyst.infer import _HINT_INDEPENDENT, _HINT_STATE_SPACE, _HINT_VECTORISED, _faster
 
     def plain(mean, log_sd, rng):
         return rng.normal(mean, np.exp(log_sd), 4)
@@ -173,8 +173,8 @@ def test_advice_fits_the_model():
     by_row = dpsbi.Model.from_function(plain, MODEL.prior)
     apart = dpsbi.Model(MODEL.prior, simulate, independent=True)
     one = dpsbi.Release([1.0], SORTED, dpsbi.Laplace(0.02))
-    assert _faster(HARD, MODEL) == HINT_STATE_SPACE + HINT_INDEPENDENT
-    assert _faster(HARD, by_row) == HINT_STATE_SPACE + HINT_INDEPENDENT + HINT_VECTORISED
+    assert _faster(HARD, MODEL) == _HINT_STATE_SPACE + _HINT_INDEPENDENT
+    assert _faster(HARD, by_row) == _HINT_STATE_SPACE + _HINT_INDEPENDENT + _HINT_VECTORISED
     assert _faster(HARD, apart) == "" and _faster(one, MODEL) == ""
 
 
