@@ -23,7 +23,7 @@ from dpsbi import (
     input_smc,
 )
 from dpsbi.analyst.smc import tempering as moves
-from dpsbi.analyst.smc.coordinates import NormalCoordinates
+from dpsbi.analyst.smc.coordinates import NormalCoordinates, PriorInNormalCoordinates
 from dpsbi.analyst.smc.moves import (
     LikelihoodMixtures,
     LinearGaussianMove,
@@ -435,6 +435,15 @@ def test_far_out_coordinates_stay_inside_the_support():
         theta = NormalCoordinates(prior).theta(far)
         assert np.isfinite(prior.to_unconstrained(theta)).all()
         assert (np.diff(theta[:, 0]) >= 0).all()
+        low, high = law.support()
+        assert ((low < theta) & (theta < high)).all()
+
+
+def test_the_slope_of_parameters_in_normal_coordinates():
+    there = PriorInNormalCoordinates(Prior(one=stats.gamma(2)))
+    v, h = np.linspace(-3, 3, 7)[:, None], 1e-5
+    slope = (there.from_unconstrained(v + h) - there.from_unconstrained(v - h)) / (2 * h)
+    assert np.allclose(there.log_abs_det(v), np.log(slope[:, 0]), atol=1e-6)
 
 
 def test_a_line_from_fewer_points_than_inputs():
