@@ -37,7 +37,7 @@ from dpsbi.mechanisms import (
 from dpsbi.mechanisms import release as release
 from dpsbi.mechanisms.composite import Independent, SideBySide, join
 from dpsbi.mechanisms.discrete import TruncatedGeometric, nearest_step, whole_steps
-from dpsbi.mechanisms.sampler import opendp_library
+from dpsbi.mechanisms.sampler import opendp_library, vetted_noise
 from dpsbi.mechanisms.smooth import smoothness
 from dpsbi.mechanisms.staircase import Staircase
 from dpsbi.privacy import NORMS, Query, identity
@@ -1251,3 +1251,18 @@ def test_a_draw_that_warns_of_the_records_is_heard_by_nobody(recwarn):
     count = Query(lambda x: x.sum(axis=1, keepdims=True), 1)
     found = release(np.ones(7), count, Loud(1.0), Ledger(2.0))
     assert found.s_dp.shape == (1,) and not recwarn.list
+
+
+def test_a_loss_of_discrete_laplace_noise_counts_in_its_steps():
+    noise, k = DiscreteLaplace(3.0, step=2.0), 2.0 * np.arange(-200, 201)[:, None]
+    loss = noise.loss(Query(identity, 4.0, step=2, dim=1))
+    p, q = (np.exp(noise.log_prob(k, np.array([there]))) for there in (0.0, 4.0))
+    for epsilon in (0.3, 1.0, 1.3):
+        exact = np.maximum(p - math.exp(epsilon) * q, 0).sum()
+        assert loss.delta(epsilon) == pytest.approx(exact, rel=1e-9)
+
+
+def test_values_near_the_largest_float_are_cut_before_the_noise():
+    "Beyond it there is only infinity, which would tell on which side the noise fell."
+    draw = vetted_noise("laplace", 1e305, 1e300, 1e-5)
+    assert (np.abs(draw(np.full(20, np.finfo(float).max))) < 1e307).all()
