@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RATE_PRIOR', 'RATES', 'PERSONS', 'WEEKS', 'BY_WEEK', 'BLIND', 'Task', 'tasks', 'one_rate', 'published_counts',
-           'log_likelihood_of_rates', 'many_rates', 'seir_release', 'blind_task', 'by_infer', 'named', 'drawn']
+           'log_likelihood_of_rates', 'drawn_from_grid', 'many_rates', 'kept_draws', 'seir_release', 'blind_task',
+           'by_infer', 'named', 'drawn']
 
 # %% ../../nbs/bench/01_tasks.ipynb #bl-import
 from collections.abc import Callable
@@ -97,7 +98,7 @@ def one_rate(values: int, draws: int = 20_000) -> Task:
 
     def exact(rng):
         log_p = log_likelihood_of_rates(release, RATES).sum(axis=0) + RATE_PRIOR.logpdf(RATES)
-        return _drawn_from_grid(log_p, RATES, draws, rng)[:, None]
+        return drawn_from_grid(log_p, RATES, draws, rng)[:, None]
 
     def rates(theta):
         return np.repeat(theta, values, axis=1)
@@ -127,7 +128,7 @@ def log_likelihood_of_rates(release: Release, rates: np.ndarray) -> np.ndarray:
     return np.log(np.exp(np.stack(log_eta)) @ pmf.T)
 
 # %% ../../nbs/bench/01_tasks.ipynb #bt-grid
-def _drawn_from_grid(
+def drawn_from_grid(
     log_p: np.ndarray, x: np.ndarray, n: int, rng: np.random.Generator
 ) -> np.ndarray:
     "n draws of the density with these logarithms on an even grid x, jittered within cells."
@@ -151,7 +152,7 @@ def many_rates(rates: int, draws: int = 20_000) -> Task:
 
     def exact(rng):
         log_p = log_likelihood_of_rates(release, RATES) + RATE_PRIOR.logpdf(RATES)
-        return np.column_stack([_drawn_from_grid(each, RATES, draws, rng) for each in log_p])
+        return np.column_stack([drawn_from_grid(each, RATES, draws, rng) for each in log_p])
 
     return Task(f"{rates} rates", release, Model(prior, simulate), exact, rates=np.asarray)
 
@@ -161,7 +162,7 @@ def _paper_tasks(folder: str | Path) -> dict[str, Callable[[], Task]]:
     query = counts.counting_query()
 
     def made(name, release, model, **more):
-        return lambda: Task(name, release(), model(), _kept_draws(folder, name), **more)
+        return lambda: Task(name, release(), model(), kept_draws(folder, name), **more)
 
     return {
         "example_4": made(
@@ -184,7 +185,7 @@ def _paper_tasks(folder: str | Path) -> dict[str, Callable[[], Task]]:
     }
 
 # %% ../../nbs/bench/01_tasks.ipynb #bt-paper
-def _kept_draws(folder: str | Path, name: str) -> Callable:
+def kept_draws(folder: str | Path, name: str) -> Callable:
     "How to read a reference file's draws."
     path = Path(folder) / f"{name}.npz"
     return lambda rng: Posterior.load(path).resample(4000, rng).theta
@@ -205,7 +206,7 @@ def seir_release() -> tuple[Release, FunctionStateSpace]:
 def _seir_task(folder: str | Path) -> Task:
     "The epidemic, with its reference draws."
     release, space = seir_release()
-    return Task("seir", release, space.model, _kept_draws(folder, "tasks/seir"), space)
+    return Task("seir", release, space.model, kept_draws(folder, "tasks/seir"), space)
 
 # %% ../../nbs/bench/01_tasks.ipynb #bl-queue
 _HOURS, _STEPS, _DOCTORS = 8, 12, 6
@@ -309,7 +310,7 @@ _MEANS_OF = dict(hierarchy=_expected_deaths, day=_expected_calls)
 
 def _studied(folder: str | Path, name: str) -> Task:
     "A task of the blind study."
-    exact = _kept_draws(folder, f"tasks/{name}")
+    exact = kept_draws(folder, f"tasks/{name}")
     return Task(name, *blind_task(name), exact, rates=_MEANS_OF.get(name))
 
 # %% ../../nbs/bench/01_tasks.ipynb #bt-fresh
