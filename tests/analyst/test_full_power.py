@@ -7,7 +7,7 @@ from dpsbi.analyst.smc.tempering import (
     MovedParticles,
     Particles,
     Stage,
-    burn_in,
+    _burn_in,
     chain_ess,
     reasons_not_exact,
 )
@@ -23,8 +23,8 @@ def ended(evidence):
 def test_disagreeing_evidences_ask_for_chains_that_forget_means_and_widths():
     v = np.random.default_rng(1).standard_normal((4, 50, 20, 2))
     spread = ended([0.0, 3.0, 0.0, 1.0])
-    assert burn_in(spread, 20) == 7 and burn_in(spread, 20, 4) == 8
-    assert burn_in(ended([0.0, 0.1, 0.0, 0.1]), 20) == 0
+    assert _burn_in(spread, 20) == 7 and _burn_in(spread, 20, 4) == 8
+    assert _burn_in(ended([0.0, 0.1, 0.0, 0.1]), 20) == 0
     assert reasons_not_exact(spread, v, chain_ess(v), "ab") == ""
     rings = v * np.where(np.arange(50) % 2, 3, 1)[:, None, None]
     assert "log evidences" in reasons_not_exact(spread, rings, chain_ess(rings), "ab")

@@ -222,7 +222,7 @@ def test_what_is_not_ahead_is_refused(few, ahead):
 
 
 def test_so_many_steps_ahead_are_as_long_as_the_last():
-    assert np.array_equal(paths.times_ahead(Walk(), 3), [5.0, 7.0, 9.0])  # after 0.5, 1 and 3
+    assert np.array_equal(paths._times_ahead(Walk(), 3), [5.0, 7.0, 9.0])  # after 0.5, 1 and 3
 
 
 def test_replicates_begin_anew():

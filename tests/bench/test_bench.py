@@ -94,7 +94,7 @@ def test_chains_are_worth_fewer_draws_than_they_have(monkeypatch):
     info = dict(chains=10, families=2)
     chains = Posterior(theta, None, ("rate",), info)
     monkeypatch.setitem(runs.OURS, "importance", lambda *about: chains)
-    found, _ = runs.found_by("importance", SMALL, 2000, rng)
+    found, _ = runs._found_by("importance", SMALL, 2000, rng)
     assert found.ess == chains.ess < 1000 < len(found) == 10_000
 
 
@@ -119,7 +119,7 @@ def test_rows_are_kept_failures_too_and_nothing_is_run_twice(tmp_path, monkeypat
         asked.append(run)
         return dict(zip(("task", "method", "budget", "seed"), run))
 
-    monkeypatch.setattr(runs, "in_process", process)
+    monkeypatch.setattr(runs, "_in_process", process)
     file = tmp_path / "rows.jsonl"
     wanted = [("example_4", "importance", 1000, seed) for seed in (1, 2)]
     runs.study(file, FOLDER, wanted[:1])
@@ -133,7 +133,7 @@ def test_a_process_prints_the_row_of_the_measure_that_was_asked_for(measure, mon
     for name in runs.MEASURES:
         monkeypatch.setitem(runs.MEASURES, name, lambda *about, name=name: dict(measured=name))
     monkeypatch.setattr(runs, "_warm_up", lambda task, method: None)
-    runs.print_row([measure, str(FOLDER), "counts_30", "importance", "100", "1"])
+    runs._print_row([measure, str(FOLDER), "counts_30", "importance", "100", "1"])
     row = json.loads(capsys.readouterr().out.strip())
     assert (row["measured"], row["budget"], row["seed"]) == (measure, 100, 1)
 
@@ -285,7 +285,7 @@ def test_no_exact_score_is_made_up_for_a_model_without_a_grid(name):
 def test_a_score_pairs_each_release_with_its_own_parameters(monkeypatch):
     task = one_rate(3)
     known = every_release.exact_density(task)
-    monkeypatch.setattr(every_release, "density_of", lambda *_: known)
+    monkeypatch.setattr(every_release, "_density_of", lambda *_: known)
     found = every_release.score(task, "exact", 10, 1, count=15)["log_density"]
     z, s_dp = every_release.pairs_of(task, 15)
     by_one = [known(z[i : i + 1], s_dp[i : i + 1])[0] for i in range(15)]

@@ -25,7 +25,7 @@ from dpsbi import (
 from dpsbi.analyst.neural.amortise import Contexts
 from dpsbi.checks.testing import agrees
 from dpsbi.planning.candidates import Design, Effort, SimulationPool
-from dpsbi.planning.pilot import Wanted, by_fitted, by_nearby, law_off, no_law
+from dpsbi.planning.pilot import Wanted, _law_off, by_fitted, by_nearby, no_law
 from dpsbi.planning.plan import answered, beside, completed, obtain
 from dpsbi.planning.utility import Questions, intervals, spreads, synthetic_posteriors, weights_of
 from dpsbi.privacy import identity
@@ -281,10 +281,10 @@ def test_where_no_simulation_agrees_a_fitted_law_answers():
 def test_what_a_fitted_law_is_off_by_goes_into_the_error():
     exact = np.random.default_rng(1).normal(0.2, 0.01, (16, 4))
     means = np.array([0.1, 0.1, 0.5, 1.0])
-    off = law_off(exact, 2 * exact, means, 1)
+    off = _law_off(exact, 2 * exact, means, 1)
     assert np.allclose(off[:2], 0.05, rtol=0.05)  # half of an sd of 0.1, as it was half of 0.2
     assert off[2] > 0.2 and off[3] > 0.19  # a probability and information: as they are
-    assert np.allclose(law_off(exact, exact, means, 1)[:2], 0)
+    assert np.allclose(_law_off(exact, exact, means, 1)[:2], 0)
 
 
 def test_answers_by_fitted_laws_carry_what_these_are_off_by():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['POPULATIONS', 'MIN_MOVES', 'MIN_USEFUL_ESS', 'run_tempering', 'Stage', 'Particles', 'TemperingTask',
-           'simulate_particles', 'PeriodicJournal', 'MovedParticles', 'run_moves', 'fit_moves', 'run_chains', 'burn_in',
+           'simulate_particles', 'PeriodicJournal', 'MovedParticles', 'run_moves', 'fit_moves', 'run_chains',
            'no_chains', 'chain_ess', 'disagreeing_coordinate', 'reasons_not_exact']
 
 # %% ../../../nbs/analyst/smc/04_tempering.ipynb #65d3bf5d
@@ -563,7 +563,7 @@ def run_chains(task: TemperingTask, stage: Stage, draws: int, spare: int, rng) -
             check = math.ceil(1.2 * check)
     if not places:
         return np.empty((*shape, 0, d)), start, math.nan, values
-    values = values.without(burn_in(stage, len(places), values.stride))
+    values = values.without(_burn_in(stage, len(places), values.stride))
     return _stacked(places, stage, values.stride), start, float(np.mean(accepted)), values
 
 
@@ -576,7 +576,7 @@ def _spaced(last):
 
 def _stacked(places, stage, stride=1):
     "Coordinates (P, M, L, d) of what counts of the chains so far."
-    return np.stack(places[burn_in(stage, len(places), stride) :], axis=2)
+    return np.stack(places[_burn_in(stage, len(places), stride) :], axis=2)
 
 # %% ../../../nbs/analyst/smc/04_tempering.ipynb #fp-begun
 _MAX_SPREAD = 1.0  # largest sd of the populations' log evidences
@@ -587,7 +587,7 @@ def _evidence_spread(stage: Stage) -> float:
     return float(stage.log_evidence.std(ddof=1))
 
 
-def burn_in(stage: Stage, length: int, stride: int = 1) -> int:
+def _burn_in(stage: Stage, length: int, stride: int = 1) -> int:
     "Moves of chains of that length to leave out: a third, in strides, where evidences disagree."
     return 0 if _evidence_spread(stage) <= _MAX_SPREAD else math.ceil(length / 3 / stride) * stride
 
