@@ -1,10 +1,10 @@
-# make demo | test | test-slow | mutants | package | lab | docs | bench — each sets up what it needs, once.
+# make demo | test | test-thorough | test-slow | mutants | package | lab | docs | bench — each sets up what it needs, once.
 SHELL := /bin/bash
 BIN := .venv/bin
 export MPLBACKEND := agg
 export PYTHONWARNINGS := ignore::FutureWarning:arviz
 
-.PHONY: demo test test-slow mutants package lab docs bench export execute readme check clean
+.PHONY: demo test test-thorough test-slow mutants package lab docs bench export execute readme check clean
 
 TORCH := torch==2.13.0
 PYTHON := python3
@@ -30,9 +30,15 @@ lab: .venv/.installed
 # ---- proving it
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
-test: .venv/.installed  # fast tests and the fast cells of every page; ARGS="-k svt", ARGS=nbs/owner
-	@echo "The fast tests, and the fast cells of every page: some 12 minutes on two cores, for all of them ..."
-	@$(PYTEST) $(ARGS)
+QUICK := -m "not slow and not thorough"
+
+test: .venv/.installed  # what sees a mutant, and what is quick; ARGS="-k svt", ARGS=nbs/owner: all fast ones there
+	@echo "The tests, and the pages whose own cells catch a fault: some 5 minutes on two cores, for all of them ..."
+	@$(PYTEST) $(or $(ARGS),$(QUICK))
+
+test-thorough: .venv/.installed  # all other fast tests, and the fast cells of all other pages
+	@echo "What takes a second or so, and the fast cells of every other page: some 7 minutes on two cores ..."
+	@$(PYTEST) -m thorough $(ARGS)
 
 test-slow: .venv/.installed .venv/.dask  # hours; ARGS=--shard=1/6 for a part
 	@echo "The slow tests and cells: many hours, for all of them ..."

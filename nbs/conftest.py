@@ -1,6 +1,7 @@
 """Notebooks as items of pytest: their cells run as `nbdev_test` runs them, each page in a process.
 
 A page is an item `fast`; where cells are marked `#| slow`, an item `slow` runs all of its cells.
+A page that no mutant names is `thorough`: `make test` leaves it to `make test-thorough`.
 """
 
 import gc
@@ -29,6 +30,7 @@ SHARED = (  # what is imported once, where many pages follow
     " torch._dynamo mpmath contourpy pandas.io.formats.style tqdm.auto"  # or at the first use
 )
 MANY = 20  # pages
+MUTANTS = ROOT / "tests/mutants.toml"
 
 
 def pytest_collect_file(file_path, parent):
@@ -126,7 +128,10 @@ def _serve(connection):
 
 class Notebook(pytest.File):
     def collect(self):
-        yield Page.from_parent(self, name="fast")
+        page = Page.from_parent(self, name="fast")
+        if self.path.relative_to(ROOT).as_posix() not in MUTANTS.read_text(encoding="utf-8"):
+            page.add_marker(pytest.mark.thorough)
+        yield page
         cells = json.loads(self.path.read_text(encoding="utf-8"))["cells"]
         if any(SLOW.search("".join(cell["source"])) for cell in cells):
             page = Page.from_parent(self, name="slow")

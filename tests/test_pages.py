@@ -48,6 +48,7 @@ def test_a_page_fails_with_its_cells_and_figures(nursery, tmp_path, sources, sai
     assert bool(trouble) == bool(said) and said in trouble
 
 
+@pytest.mark.thorough
 def test_slow_cells_run_where_they_are_asked_for(nursery, tmp_path):
     page = notebook(tmp_path / "page.ipynb", "#| slow\n1 / 0  # late")
     assert "late" in nursery.said_by(page, [])

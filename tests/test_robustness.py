@@ -274,6 +274,7 @@ FAILING = [name for name in SIMULATED if name != "abcdp"]
 FAILURES = itertools.cycle([(0.05, np.nan), (0.5, np.inf)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name, failure", list(zip(FAILING, FAILURES)), ids=FAILING)
 def test_failed_simulations_are_counted_and_said(name, failure):
     share, value = failure
@@ -313,6 +314,7 @@ NONE = (
 )
 
 
+@pytest.mark.thorough
 @cases("name, share", SIMULATED, (0.97, 1.0))
 def test_simulations_that_nearly_all_fail_are_refused_or_said_to_be_few(name, share):
     if name in FEW or share == 1:
@@ -443,6 +445,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name, end", ENDS)
 def test_a_run_that_a_simulator_ends_is_heard_and_resumes(name, end, tmp_path, clock):
     saves = name in CHECKPOINTED
@@ -517,6 +520,7 @@ WRONG = {
 }
 
 
+@pytest.mark.thorough
 @cases("name, kind", SIMULATED, WRONG)
 def test_what_a_simulator_must_not_return(name, kind):
     simulate, match = WRONG[kind]
@@ -524,6 +528,7 @@ def test_what_a_simulator_must_not_return(name, kind):
         run(name, model=Model(PRIOR, simulate))
 
 
+@pytest.mark.thorough
 @cases("name", SIMULATED)
 def test_a_simulator_may_change_theta_in_place(name):
     def simulate(theta, rng):
@@ -564,6 +569,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.thorough
 @cases("name, kind", [*REFUSED, "sppe", "sple"], IMPOSSIBLE)
 def test_an_impossible_release_is_refused_or_said_to_be(name, kind):
     usual = DEFAULTS.get(name, (RELEASE,))[0]
@@ -584,6 +590,7 @@ def test_an_impossible_release_is_refused_or_said_to_be(name, kind):
 FAR = Release([1e5], RELEASE.query, Laplace(1.0))
 
 
+@pytest.mark.thorough
 @cases(
     "name",
     [
@@ -628,6 +635,7 @@ def test_a_release_far_from_all_simulations_ends_with_an_error_or_a_warning(name
 WIDE = Model(PRIOR, lambda theta, rng: rng.normal(theta, 1, (len(theta), 4)))
 
 
+@pytest.mark.thorough
 @cases(
     "name", ["importance", "smc_abc", "refine", "pseudo_marginal", "metropolis", "infer", "sppe"]
 )
@@ -703,6 +711,7 @@ def file_of(name, folder):
     return folder / ("c.look.npz" if name == "infer" else "c")
 
 
+@pytest.mark.thorough
 @cases("name", CHECKPOINTED)
 def test_a_full_disk_stops_a_run_which_then_resumes(name, tmp_path, monkeypatch, clock):
     whole, writes = usual(name)[0], itertools.count(1)
@@ -830,6 +839,7 @@ def refused(name, path, content, **kw):
     assert path.read_bytes() == content and not (path.parent / "canary").exists()
 
 
+@pytest.mark.thorough
 @cases("case", FOUND)
 def test_a_damaged_or_hostile_file_is_refused(case, tmp_path):
     name, kind = case
@@ -858,6 +868,7 @@ quick = lambda examples: settings(
 )
 
 
+@pytest.mark.thorough
 @cases("name", [*SAVERS, "importance"])
 @quick(80)
 @given(data=st.data())
@@ -980,6 +991,7 @@ def confined(call, megabytes=1024, seconds=1):
 BOUNDED = ["infer"]  # by its target of effective draws
 
 
+@pytest.mark.thorough
 @cases("name", WHOLE)
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 def test_two_thousand_million_are_refused_or_bounded_by_another_limit(name):
@@ -1058,6 +1070,7 @@ def test_a_prior_of_ones_own_without_a_density_is_refused(value):
         Model(undefined(theta=stats.gamma(25)), poisson)
 
 
+@pytest.mark.thorough
 @cases("name", SIMULATED)
 def test_a_density_without_a_bound_is_no_trouble(name):
     result = run(name, model=Model(Prior(theta=stats.gamma(0.3, scale=60)), poisson))

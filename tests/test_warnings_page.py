@@ -116,6 +116,7 @@ def test_every_row_is_a_warning():
     assert not stale
 
 
+@pytest.mark.thorough
 def test_every_reason_has_its_row():
     fragments = rows("## Why a result is not exact")
     given = [t for _, tree in sources() for t in sentences(tree, REASONS)]

@@ -524,6 +524,7 @@ CALIBRATE = {
 ASKED = [5e-324, 1e-300, 1e-100, 1e-17, 1e-9, 1e-3, 0.1, 1 / 3, 1.0, 20.0, 800.0, 1e5, 1e100, 1e300]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CALIBRATE)
 def test_calibration_costs_what_was_asked_for_or_says_why_not(name):
     calibrate, query = CALIBRATE[name]

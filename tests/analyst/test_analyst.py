@@ -139,6 +139,7 @@ def test_a_checkpoint_of_another_proposal_is_refused(tmp_path):
             run(other)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(
     s_dp=st.floats(-30, 90),

@@ -72,6 +72,7 @@ def test_a_range_is_no_mechanism_of_a_release(method):
         method(Release([30.0], QUERY, BUDGETS), MODEL, rng=np.random.default_rng(1))
 
 
+@pytest.mark.thorough
 def test_refine_starts_from_the_one_fit_where_values_are_missing():
     model = Model(
         Prior(mu=stats.norm(0, 1)), lambda theta, rng: rng.normal(theta, 0.5, (len(theta), 3))

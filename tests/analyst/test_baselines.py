@@ -220,6 +220,7 @@ def test_noise_variance_edges():
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spread", [0.0, 2.0, 4.0])
 def test_statistic_is_the_conditional_normal(spread):
     """Means and covariances for singular covariances of every rank, with noise variances that
@@ -287,6 +288,7 @@ def test_gibbs_is_exact_where_the_query_is_normal_under_gaussian_noise():
     agrees(found.mean(), [1.5 * share], found.mcse(), verbose=False)
 
 
+@pytest.mark.thorough
 def test_gibbs_is_exact_where_the_query_is_normal_under_laplace_noise():
     "Against quadrature, at a release so far out that the noise's variance must be learnt."
     found = gibbs_ss(

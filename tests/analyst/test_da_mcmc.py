@@ -94,6 +94,7 @@ STILL = [(Share, 8, 25), (Moving, 0, 25)]  # latent model, moves, thin
 MOVED = [(Moving, 4, 8), (OnlyMoves, 6, 12)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("k", range(len(MECHANISMS)), ids=[str(m) for m, _ in MECHANISMS])
 def test_follows_the_enumerated_posterior(k, moved):
@@ -177,6 +178,7 @@ def test_eta_is_tempered_in_the_first_half_of_the_warmup_only():
     )
 
 
+@pytest.mark.thorough
 def test_sharp_noise_learns_to_seek_records_nearby():
     release = Release(np.array([0.3, 0.1, 0.4, 0.05, 0.1]), Query(identity, 1), Laplace(0.001))
     with warnings.catch_warnings():
@@ -225,6 +227,7 @@ def squares(p, centre):
     return Posterior((p.theta - centre) ** 2, None, p.names, p.info)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "noise",
     [
@@ -257,6 +260,7 @@ def test_regression_is_the_same_with_moves_and_without(noise):
     agrees(a.mean(), b.mean(), np.hypot(a.mcse(), b.mcse()), verbose=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:R-hat")  # of chains as short as the fast ones
 @pytest.mark.parametrize(
     "draws, warmup", [(3200, 150), pytest.param(19_200, 300, marks=pytest.mark.slow)]

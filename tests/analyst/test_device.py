@@ -130,6 +130,7 @@ def trained(device, **how):
     )
 
 
+@pytest.mark.thorough
 def test_the_stand_in_notices_what_a_machine_would(device):
     x, y = torch.ones(3, device="meta"), torch.ones(3)
     assert (
@@ -164,6 +165,7 @@ def test_by_hand_or_on_tensors_training_is_the_same_to_rounding():
     assert not np.array_equal(by_hand.held_out, on_tensors.held_out)
 
 
+@pytest.mark.thorough
 def test_a_flow_trains_there_as_here():
     few = dict(descent=Descent(10, batch=64, every=5))
     with by_tensors():

@@ -27,10 +27,11 @@ from dpsbi import (
     Query,
     Release,
 )
+from dpsbi.analyst.engines import InferenceTask
 from dpsbi.analyst.importance import multistart as room
 from dpsbi.analyst.importance import multistart as searches
 from dpsbi.analyst.importance import proposals as proposals
-from dpsbi.analyst.infer import _remedy
+from dpsbi.analyst.infer import _remedy, why
 from dpsbi.analyst.neural.training import Shape, Training
 from dpsbi.privacy import identity
 from dpsbi.simulators import counts as counts
@@ -86,6 +87,7 @@ def squared(d, noise):
     return Release([9.0] + [3.0] * (d - 1), L2, Gaussian(noise)), Model(prior, simulate)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "d, noise, seed, target",
     [(7, 0.6, 8, 500), pytest.param(8, 0.7, 53, 2000, marks=pytest.mark.slow)],
@@ -116,6 +118,7 @@ def test_a_start_that_lost_half_of_the_posterior_contradicts_the_others():
         assert "independent starts disagree" in room._disagreement(estimates(lost=True, off=off))
 
 
+@pytest.mark.thorough
 def test_searches_that_lose_a_mode_are_not_called_exact(monkeypatch):
     "Each fit follows one mode only, the side chosen by its generator."
     whole = proposals.fit_proposal
@@ -170,6 +173,7 @@ def test_the_simulator_is_not_called_more_often_than_allowed(case, limit):
     assert counted.made > 0.8 * limit  # and what is allowed is used, where the target is far
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [1000, 5000])
 def test_chains_make_no_more_data_sets_than_allowed(limit):
     class Records(lr.RegressionRecords):
@@ -280,6 +284,7 @@ def approximation():
     return *heard(SHARP, Model(GAMMA, counted), max_simulations=1500), counted.made
 
 
+@pytest.mark.thorough
 def test_an_approximation_looks_like_one(approximation, tmp_path):
     found, said, made = approximation
     assert 0.8 * 1500 < made <= 1500 and made == found.info["simulations"]
@@ -378,6 +383,7 @@ def test_a_release_off_the_grid_is_blamed_on_the_grid(method):
         method(release, counts.gamma_poisson(25, 1), rng=np.random.default_rng(1), progress=False)
 
 
+@pytest.mark.thorough
 def test_walkers_that_have_not_mixed_are_named_at_the_limit_of_the_other_methods(monkeypatch):
     disagreement = np.full(1, 1.05)
     monkeypatch.setattr(
@@ -465,6 +471,7 @@ def sums_of_two(theta, rng):
     return rng.poisson(theta / 2, (2, len(theta), 10)).sum(axis=0).astype(float)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "simulate, engine",
     [(drawn_last, "importance, counts summed out"), (sums_of_two, "moves of random inputs")],
@@ -607,6 +614,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ENGINES)
 def test_no_engine_states_an_error_that_its_weights_do_not_tell(name):
     "The enumerated evidence is -9.544; a run said -9.961 with an error of 0.085."
@@ -677,3 +685,17 @@ def test_a_run_without_an_error_of_its_evidence_confirms_no_other():
         for error in (0.1, np.inf)
     ]
     assert "rests on a few draws" in disagreement(*parts) and disagreement(parts[0], parts[0]) == ""
+
+
+def test_simulations_of_attempts_that_were_left_are_told():
+    release, model = (
+        SimpleNamespace(mechanism=dpsbi.Laplace(1.0)),
+        SimpleNamespace(independent=False),
+    )
+    history = [
+        dict(engine="importance", simulations=500, ess=12.0),
+        dict(engine="input_smc", simulations=200, ess=900.0),
+    ]
+    task = InferenceTask(release, model, 800, 1000, None, {}, {}, history)
+    said = why(task, SimpleNamespace(info={}), 1, "")
+    assert "after 700 simulations in all; left: importance (worth 12 draws)" in said

@@ -68,6 +68,7 @@ def guide_at(rate, spread, rng, whole=True):
     return _Guide.fit(profiles, _found_directions(z, u, s, even), z, u, s, even)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rate, spread, whole", [(9, 0.2, True), (11, 0.1, True), (9, 0.3, False)])
 def test_guided_estimates_are_unbiased(rate, spread, whole):
     rng = np.random.default_rng(2)
@@ -116,6 +117,7 @@ def test_the_posterior_agrees_with_quadrature():
     assert abs(found.std()[0] / sd - 1) < 5 / np.sqrt(2 * found.ess) and found.ess >= 600
 
 
+@pytest.mark.thorough
 def test_thirty_counts_cost_a_few_simulations_a_draw():
     s_dp = NOISE.sample(
         counts(np.array([[9.0]]), np.random.default_rng(5), 30)[0], np.random.default_rng(6)
@@ -163,6 +165,7 @@ def shared(theta, rng):
     return counts(theta * rng.gamma(50, 1 / 50, (len(theta), 1)), rng)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("particles", [1, 3])
 def test_a_false_declaration_is_harmless_or_noticed(particles, monkeypatch):
     monkeypatch.setattr("dpsbi.analyst.guided._cheapest", lambda contribution: (particles, 3.3))
@@ -179,6 +182,7 @@ def test_a_false_declaration_is_harmless_or_noticed(particles, monkeypatch):
 # ---- the budget, and how it is run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [1000, 3000])
 def test_no_more_simulations_than_allowed(limit):
     made = []

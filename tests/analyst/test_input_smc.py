@@ -84,6 +84,7 @@ def run(release, model, seed=1, draws=400, limit=20_000, **more):
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "values, draws", [(10, 500), pytest.param(30, 1000, marks=pytest.mark.slow)]
 )
@@ -108,6 +109,7 @@ def test_chains_go_on_until_they_forget_where_they_began():
     assert found.info["families"] == 4
 
 
+@pytest.mark.thorough
 def test_the_oracle_notices_a_move_without_its_ratio(monkeypatch):
     monkeypatch.setattr(
         LinearGaussianMove, "_gain", lambda self, noise, line, there: np.zeros(len(line))
@@ -148,6 +150,7 @@ def test_two_means_have_their_exact_posterior():  # false alarm: 1e-6 each
     assert (np.abs(off_from_exact(500)) < 6).all()
 
 
+@pytest.mark.thorough
 def test_the_simulator_counts_no_more_than_was_allowed():
     made, limit = [], 2500
     release, model = counts(5)
@@ -169,6 +172,7 @@ def whole():
     return run(*counts(3), **SHORT)
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_draws_whatever_the_executor(whole):
     with ThreadPoolExecutor(3) as pool:
         again = run(*counts(3), executor=pool, **SHORT)
@@ -221,6 +225,7 @@ PRIORS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("prior", PRIORS)
 def test_one_value_against_quadrature(prior):  # false alarms: 1e-6 each
     law = PRIORS[prior]
@@ -267,6 +272,7 @@ def branching(theta, rng):
     return np.array([[rng.gamma(2.0, size=rng.poisson(rate)).sum()] for (rate,) in theta])
 
 
+@pytest.mark.thorough
 def test_tapes_that_grow():  # false alarm: 1e-6
     release = Release([25.0], query(1), Laplace(2.0))
     model = Model(Prior(rate=PRIOR), branching)
@@ -328,6 +334,7 @@ def sharp():
     return release, model
 
 
+@pytest.mark.thorough
 def test_what_is_not_finished_is_not_called_exact():
     rng = np.random.default_rng(1)
     with pytest.warns(UserWarning, match="end at power"):
@@ -611,6 +618,7 @@ def test_moves_by_local_lines_are_exact():  # false alarms: 1e-6 each
         agrees(broken.mean(axis=0), p @ cube, broken.std(axis=0) / 2000**0.5, verbose=False)
 
 
+@pytest.mark.thorough
 def test_local_lines_serve_where_one_line_is_refused():
     "A product of a parameter and a mean of inputs, sharp noise: exact, and by such moves."
     model = Model(

@@ -199,6 +199,7 @@ def test_absurd_means_have_a_sum_too(noise):
         assert (found < 0).all() and (np.diff(found) < 0).all(), law
 
 
+@pytest.mark.thorough
 def test_infer_sums_out_and_agrees_with_quadrature():
     "Four standard errors in the mean and in the evidence: a false alarm in 8,000."
     release, rates = noisy("rough"), np.linspace(0.05, 40, 4000)
@@ -241,6 +242,7 @@ class Dying:
         return rng.poisson(theta[:, :1] * rng.gamma(9, 1 / 9, (len(theta), 4)))
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_changes_no_draw_and_a_killed_run_resumes_to_the_same(tmp_path):
     def run(simulate, **kw):
         options = dict(rng=np.random.default_rng(1), max_simulations=1000, progress=False)
@@ -345,6 +347,7 @@ def test_a_sum_is_never_above_its_likelihoods_top(law, noise):
     assert (found <= top).all() and np.allclose(found[2:10], top, atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_rate_with_a_random_effect_below_the_top_of_a_clamp():
     "Which once ended in an error: compared with the sum over counts, on a grid of rates."
     values = np.array([60.0, 25, 10, 33, 41])

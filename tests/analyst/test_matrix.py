@@ -173,6 +173,7 @@ def check(noise, done, engine):
     return float((p.mean()[0] - mean) / sd * math.sqrt(worth))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("noise", NOISES)
 def test_quick_engines_in_every_cell(noise, done):  # false alarms: as `agrees` states
@@ -188,6 +189,7 @@ COVER = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise, done, engine", COVER)
 def test_other_engines_with_every_noise_and_everything_done(noise, done, engine):
     check(noise, done, engine)
@@ -218,6 +220,7 @@ SHOWN = [(n, d) for n, d in ROTATED if d.split()[0] in ("as", "clamped", "rounde
 SHOWN += [("binomial response", "rounded"), ("staircase", "clamped")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise, done", SHOWN)
 def test_the_most_likely_rate_behind_one_count_is_that_of_a_grid(noise, done):
     release = published(noise, done)
@@ -271,6 +274,7 @@ def test_files_codes_and_prices_in_every_cell(noise, done, tmp_path):
     assert cost.epsilon == pytest.approx(plain.cost(release.query, delta).epsilon)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("noise", NOISES)
 def test_what_comes_again_has_a_cell(noise, done):
@@ -311,6 +315,7 @@ def test_the_loss_of_what_is_published_is_never_more_than_its_price(noise, done)
     assert worst <= price * (1 + 1e-9)
 
 
+@pytest.mark.thorough
 def test_planning_and_audits_take_what_is_published():
     query = Query(identity, 1, step=1, dim=2)
     agency = lambda e: Published(DiscreteLaplace.calibrate(query, e), (0, None), 5, 10)

@@ -343,6 +343,7 @@ def test_without_newton_the_distance_left_counts_as_error():
     assert fit.theta[0] == fit.trace["theta"][-1, 0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [-3.0, 0.0, 0.5])
 def test_a_maximum_on_the_bound_has_no_standard_error(value):
     with pytest.warns(RuntimeWarning, match="no interior maximum"):
@@ -370,6 +371,8 @@ def test_fit_is_a_value():
         fit.interval(95)
     assert list(fit.summary(0.9).index) == ["theta"] and "90% from" in fit.summary(0.9)
     assert np.diff(fit.interval(0.99)) > np.diff(fit.interval(0.9)) > 0
+    for level, z in ((0.9, 1.644854), (0.95, 1.959964)):
+        assert np.allclose(np.diff(fit.interval(level)), 2 * z * fit.standard_errors, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -491,3 +494,11 @@ def test_the_executor_changes_nothing():
                 release, Poisson(), 20.0, rng=np.random.default_rng(1), rqmc=False, executor=pool
             ).theta,
         )
+
+
+def test_draws_made_elsewhere_are_weighted_by_the_ratio_of_densities():
+    s = np.array([[0.3], [1.7], [-2.0]])
+    made = latent.WeightedDraws(s, np.array([0.1, -np.inf, -0.4]), 3)
+    found = latent.reweighted(Normal(), made, np.array([0.0]), np.array([0.5]))
+    ratio = stats.norm(0.5).logpdf(s[:, 0]) - stats.norm(0.0).logpdf(s[:, 0])
+    assert np.allclose(found.log_omega, made.log_omega + ratio)

@@ -111,6 +111,7 @@ def test_draws_keep_every_total(how, holds):
     assert abs(draws.mean()[1] - mean) < 5 * found["b"].std() / np.sqrt(3000) + 1e-12
 
 
+@pytest.mark.thorough
 def test_pooling_lends_strength():
     "A suppressed cell among large ones is thought larger than among small ones."
     noise = Published(DiscreteLaplace(2.0), suppress_below=6)
@@ -552,6 +553,7 @@ WIDE = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", WIDE, ids=told)
 @pytest.mark.parametrize("least", [0, 90_001])
 def test_a_coarse_grid_says_what_the_list_says(noise, least):
@@ -583,6 +585,7 @@ def on_a_fine_grid(values=(5e8, 2e9, 1e9), b=1e9, step=0.02, widest=40.0):
     return noisy_counts(stepped(values, step, Laplace(1.0)), most=widest)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "asked",
     [
@@ -605,6 +608,7 @@ def test_sums_differences_and_places_far_out(asked):
     assert asked(far(), 1e9) == pytest.approx(asked(on_a_fine_grid(), 1.0), abs=0.025)
 
 
+@pytest.mark.thorough
 def test_totals_far_out_against_quadrature():
     g = (np.arange(3000) + 0.5) / 600
     one, other = g[:, None], g[None]

@@ -270,6 +270,7 @@ def test_what_cannot_be_is_refused(entries, says):
         two_by_two([7, 4, 3, 8], **entries)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", [100, 8, 0.5, 0.1, 3])
 @pytest.mark.parametrize("totals", [None, {("a", "b"): 12, ("a", "c"): 9}], ids=str)
 def test_a_table_in_steps_is_one_in_whole_numbers_times_the_step(step, totals):

@@ -110,6 +110,7 @@ def test_a_tree_in_steps_is_one_in_whole_numbers_times_the_step(step, more):
     assert np.allclose(draws, np.rint(draws), atol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("b", [1e6, 1e9, 1e12])
 @pytest.mark.parametrize("totals", [{}, {"s": 3.0}, {("a", "b"): 2.5}, {"a": 1.0}], ids=str)
 def test_a_tree_far_out_against_quadrature(b, totals):

@@ -112,6 +112,7 @@ def test_paths_and_forecasts_are_exact(model, how):
     agrees(found.mean(), EXACT, found.mcse(), verbose=False)
 
 
+@pytest.mark.thorough
 def test_a_hidden_state_of_two_kinds_by_forward_and_backward_sums():
     "Calm or wild, in turn, seen only through its sum of scores; false-alarm rate one in a million."
     turn, level = np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([1.0, 4.0])
@@ -138,6 +139,7 @@ def test_a_hidden_state_of_two_kinds_by_forward_and_backward_sums():
     agrees(ahead.mean()[0], following, ahead.mcse()[0], verbose=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["importance", "metropolis"])
 def test_one_seed_one_path_with_any_executor_and_when_resumed(method, tmp_path):
     how = dict(method=method, draws=100, particles=20, walk=Steps(4, 60))
@@ -202,6 +204,7 @@ def odd_step(state, rng, sigma):
     return state, state.value
 
 
+@pytest.mark.thorough
 def test_states_that_are_no_numbers_leave_the_paths_and_refuse_a_forecast():
     model = dpsbi.StateSpace.from_functions(lambda rng, sigma: Odd(), odd_step, PRIOR, times=3)
     found = run(model, draws=50, particles=10)

@@ -89,6 +89,7 @@ def same(a, b):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "model, noise, look_ahead",
     [
@@ -137,6 +138,7 @@ def test_looking_ahead_survives_noise_that_a_plain_filter_does_not():
     assert sd[0] < 3 and sd[1] > 100
 
 
+@pytest.mark.thorough
 @methods
 def test_agrees_with_the_exact_posterior(method):
     z = np.linspace(-2.5, 2.5, 2001)
@@ -196,6 +198,7 @@ def refined(start=roughly(0.9), release=RELEASE, model=Forecasting(PRIOR, TIMES)
 
 
 # far out on either side, and right
+@pytest.mark.thorough
 @pytest.mark.parametrize("centre", [0.2, 6.0, pytest.param(0.9, marks=pytest.mark.slow)])
 def test_refined_by_a_filter_it_is_exact_wherever_it_began(centre):
     z = np.linspace(-2.5, 2.5, 2001)
@@ -213,6 +216,7 @@ def test_refined_by_a_filter_it_is_exact_wherever_it_began(centre):
     agrees(logs.std()[0] ** 2, spread, 2 * spread / np.sqrt(found.ess), verbose=False)
 
 
+@pytest.mark.thorough
 def test_refined_by_a_filter_one_seed_one_result_also_when_killed(tmp_path):
     alone, path = refined(), tmp_path / "run.npz"
     with ThreadPoolExecutor(3) as pool:
@@ -298,6 +302,7 @@ def test_a_chain_of_one_simulation_an_estimate_has_the_exact_moments():
         agrees(chains.mean(), true, error, alarm=1e-6, verbose=False)
 
 
+@pytest.mark.thorough
 @methods
 def test_one_seed_one_result_with_any_executor(method):
     few = dict(method=method, draws=100, walk=pm.Walk(4, 20), particles=20)
@@ -308,6 +313,7 @@ def test_one_seed_one_result_with_any_executor(method):
             assert same(alone, run(**few, executor=pool))
 
 
+@pytest.mark.thorough
 @methods
 def test_a_killed_run_resumes_to_the_same_result(method, tmp_path):
     alone, path, Fragile = run(method=method, particles=20), tmp_path / "run.npz", fragile()
@@ -346,6 +352,7 @@ def test_readings_of_additive_noise(y, scale, kind):
     assert 0.85 * scale <= width <= 1.01 * scale + 0.6 * (kind == 2)
 
 
+@pytest.mark.thorough
 def test_the_epidemic_through_either_mechanism():
     times = (2.0, 4.0, 8.0)
     model, query = sir.sir_state_space(500, times, initial=5), sir.infection_counts_query(times)
@@ -462,3 +469,10 @@ def test_particles_do_not_go_back_and_forth_where_a_few_too_few_are_far_too_few(
             np.random.default_rng(1),
         )
     assert cloud.particles >= 60 and sd < 1 and len(sizes) == 3
+
+
+def test_a_cloud_from_which_nothing_could_have_come_stays_impossible():
+    log_w = np.array([[-1.6, -0.2], [-np.inf, -np.inf]])
+    total = np.array([-3.0, -3.0])
+    pf.select(np.zeros((2, 2, 1)), log_w, np.zeros((2, 2)), total, np.random.default_rng(1))
+    assert np.isfinite(total[0]) and np.isneginf(total[1])

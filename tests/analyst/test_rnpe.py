@@ -77,6 +77,7 @@ def test_support_drops_what_follows_from_the_rest(model, step, free):
     assert not support.inside(support.high[None] + step + 1).any()
 
 
+@pytest.mark.thorough
 def test_spike_slab():
     error, y = SpikeSlab(np.array([2.0, 1.0])), np.array([3.0, 0.0])
     s = np.array([[3.0, 0.0, 99.0], [3.0, 5.0, 99.0]])  # a third column, which is not compared

@@ -194,6 +194,7 @@ def type_checker(tmp_path_factory):
     return said.splitlines()
 
 
+@pytest.mark.thorough
 def test_typical_calls_type_check(type_checker):
     assert not [line for line in type_checker if "typed_calls.py" in line]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import dpsbi
-from dpsbi.analyst.smc.smc_abc import Populations, smc_abc
+from dpsbi.analyst.smc.smc_abc import Populations, log_kernels, smc_abc
 from dpsbi.privacy import identity
 from dpsbi.simulators import counts as counts
 
@@ -190,3 +190,16 @@ def test_a_few_draws_are_not_called_exact():
         found = dpsbi.smc_abc(release, model, max_simulations=20_000, **how)
     assert found.exact is False and found.info["reason"] == f"the draws are worth {found.ess:.0f}"
     assert "log_evidence" in found.info
+
+
+def test_kernels_about_the_particles_are_a_mixture_of_normal_laws():
+    rng = np.random.default_rng(1)
+    z, centres, weights = (
+        rng.normal(size=(5, 2)),
+        rng.normal(size=(4, 2)),
+        rng.dirichlet(np.ones(4)),
+    )
+    factor = np.array([[0.5, 0.0], [0.3, 0.8]])
+    of_each = [stats.multivariate_normal(c, factor @ factor.T).pdf(z) for c in centres]
+    found = log_kernels(z, centres, weights, factor)
+    assert np.allclose(found, np.log(weights @ of_each), rtol=0, atol=1e-10)

@@ -206,6 +206,7 @@ def test_values_that_come_again_without_a_step_are_refused_before_anything_is_si
     assert np.ptp(cells(told, [36.0])) == 3
 
 
+@pytest.mark.thorough
 def test_another_seed_gives_another_result(posterior):  # the same seed: in 46_sple
     other = sple(RELEASE, MODEL, rng=np.random.default_rng(2), **TINY)
     assert not np.array_equal(other.theta, posterior.theta)
@@ -605,6 +606,7 @@ def test_the_atomic_loss_makes_up_for_simulations_that_fail(monkeypatch):
     assert np.abs(chance - special.expit(-3 * drawn[:, 0])).max() < 0.15
 
 
+@pytest.mark.thorough
 def test_sple_is_right_where_failures_follow_the_parameter():
     "Seeded; its error has a standard deviation of about 0.03, and without the factor it is 0.56."
     failing = FAIL["rising"]

@@ -54,6 +54,7 @@ PAIRED = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mechanism, s_dp, correction", PAIRED)
 def test_draws_stay_in_the_support_for_every_mechanism(mechanism, s_dp, correction):
     release, model = shares(mechanism, s_dp)
@@ -295,6 +296,7 @@ def test_a_start_is_made_of_so_many_simulations_at_most(monkeypatch):
     assert len(firsts[0][0]) == len(firsts[0][1]) == 1000
 
 
+@pytest.mark.thorough
 def test_pairs_beyond_the_limit_are_thinned_without_bias(monkeypatch):
     monkeypatch.setattr(pairs_room, "MAX_POOL_SIMULATIONS", 2000)
     rng = np.random.default_rng(1)
@@ -326,6 +328,7 @@ def test_an_estimator_answers_many_releases_at_once():
     assert isinstance(estimator, Estimator)
 
 
+@pytest.mark.thorough
 def test_a_seed_fixes_the_result_on_any_number_of_threads():
     release, model = shares(Laplace(2.0), [9.5, 21, 22])
     found = []
@@ -335,6 +338,7 @@ def test_a_seed_fixes_the_result_on_any_number_of_threads():
     assert np.array_equal(*found)
 
 
+@pytest.mark.thorough
 def test_a_seed_fixes_an_estimator_on_any_number_of_threads():
     "Of thirty values, whose products of matrices two threads share unevenly."
     model = Model(

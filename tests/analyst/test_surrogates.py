@@ -270,6 +270,7 @@ class Dying:
         return rng.poisson(theta).astype(float)
 
 
+@pytest.mark.thorough
 def test_a_killed_search_goes_on_to_the_same_draws(tmp_path):
     release, model = rates_released(8, 5)
 
@@ -317,6 +318,7 @@ def test_where_surrogates_fail_weights_are_believed(monkeypatch):
     assert (np.abs(found.mean() - mean) < 5 * found.mcse()).all()
 
 
+@pytest.mark.thorough
 def test_two_modes_are_both_found():
     "A sign that no line sees; five standard errors, a false alarm in a million."
 

@@ -165,6 +165,7 @@ def drift(latent, break_jump=False, chains=2000, sweeps=12, kind=StudentMixture)
     return np.abs(change.mean(0) / (change.std(0) / math.sqrt(chains))).max()
 
 
+@pytest.mark.thorough
 def test_a_sweep_leaves_the_regressions_posterior_alone():  # false alarm: 1e-6
     limit = stats.norm.isf(0.5e-6 / 23)
     assert drift(RegressionPopulation(2, count=True)) < limit
@@ -178,6 +179,7 @@ class NoRatio(StudentMixture):
         return np.zeros(len(z))
 
 
+@pytest.mark.thorough
 def test_leaps_by_a_rough_law_have_the_exact_posterior():  # false alarm: 2e-6
     release, rng = Release([6.3], YES, Laplace(1.0)), np.random.default_rng(4)
     n = SIZE.rvs(4000, random_state=rng)
@@ -207,6 +209,7 @@ def test_leaps_are_learned_and_given_up():
     assert learner.worth() and not learner.worth(0.6)
 
 
+@pytest.mark.thorough
 def test_a_bent_ridge_is_crossed():
     "No number of records, and a flat prior: without leaps R-hat is 1.8 and ESS 100 of 6,400."
     how = dict(draws=1_920, chains=64, warmup=120, moves=8, progress=False)

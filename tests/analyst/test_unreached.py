@@ -65,6 +65,7 @@ def test_a_prior_that_ends_too_low_is_told_even_where_the_result_is_exact(releas
     assert found.info["why"].endswith(found.info["unreached"] + "." if told else "error.")
 
 
+@pytest.mark.thorough
 def test_it_is_told_of_a_state_space_too():
     found, said = heard(RELEASES["one missing"], stepped(HIGH))
     assert "does not reach" not in said and noise_p_value(RELEASES["one missing"], found) > 0.001

@@ -103,6 +103,7 @@ def test_simulations_are_counted_by_the_simulator():
     assert row["simulations"] == 2000 and row["mean_off"] < 0.25
 
 
+@pytest.mark.thorough
 def test_a_run_answers_for_its_own_memory_and_not_for_who_started_it():
     ballast = np.ones(40_000_000)  # 305 MB here
     assert runs.memory() > 300 and ballast[-1] == 1
@@ -187,9 +188,8 @@ def test_a_row_counts_the_seconds_of_its_children(tmp_path):
 
 
 def test_make_bench_names_every_page_with_such_rows():
-    pages = {
-        str(path.relative_to("nbs").with_suffix("")): path for path in Path("nbs").rglob("*.ipynb")
-    }
+    notebooks = [path for path in Path("nbs").rglob("*.ipynb") if "/_" not in str(path)]
+    pages = {str(path.relative_to("nbs").with_suffix("")): path for path in notebooks}
     imported = re.compile("from dpsbi.bench.runs import .*kept_rows")
     with_rows = {page for page, path in pages.items() if imported.search(path.read_text("utf-8"))}
     lines = Path("Makefile").read_text("utf-8").split("STUDIES := ")[1]
@@ -197,6 +197,7 @@ def test_make_bench_names_every_page_with_such_rows():
     assert with_rows <= set(named) <= set(pages)
 
 
+@pytest.mark.thorough
 def test_a_run_that_fails_leaves_its_last_words(tmp_path):
     file = tmp_path / "rows.jsonl"
     runs.study(file, FOLDER, [("no such task", "importance", 1000, 1)], python=sys.executable)
@@ -210,6 +211,7 @@ def test_a_run_that_takes_too_long_is_ended(tmp_path):
     assert "0.1 s" in json.loads(file.read_text())["failed"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NETWORKS)
 def test_each_network_is_trained_as_it_is_called(name):
     flows = runs.OURS[name](SMALL, 200, np.random.default_rng(1)).estimator.flows
@@ -257,6 +259,7 @@ def test_the_share_below_is_weighted():
     assert below[0] == pytest.approx(0.8) and z[0] == pytest.approx((1.5 - 0.7) / np.sqrt(0.61))
 
 
+@pytest.mark.thorough
 def test_releases_do_not_depend_on_the_method():
     rows = [coverage.coverage(SMALL, way, 2000, 7, 3) for way in ("importance", "infer")]
     assert np.allclose(rows[0]["z"], rows[1]["z"], atol=0.5)
@@ -282,6 +285,7 @@ def test_no_exact_score_is_made_up_for_a_model_without_a_grid(name):
         every_release.score(tasks(FOLDER)[name](), "exact", 10, 1, count=5)
 
 
+@pytest.mark.thorough
 def test_a_score_pairs_each_release_with_its_own_parameters(monkeypatch):
     task = one_rate(3)
     known = every_release.exact_density(task)

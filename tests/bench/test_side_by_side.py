@@ -49,6 +49,7 @@ def found():
     return {name: run(ONE, np.random.default_rng(1)) for name, run in ENGINES.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ENGINES)
 def test_posteriors_of_different_releases_are_not_compared(name, found):
     other = dpsbi.importance(OTHER, PLAIN, rng=np.random.default_rng(2), rounds=2, **QUIET)

@@ -36,6 +36,7 @@ TENS = Records(0.0, 10.0)
 
 
 # ---- the search
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_the_float_pair_is_found(seed):
     found = worst_neighbours(rounded, TENS, rng=rng(0, seed), starts=20)
@@ -147,6 +148,7 @@ def test_closed_forms(mechanism, truth, epsilon):
     assert error <= 1e-3 * expected + 1e-14
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dim", [2, 5])
 def test_gaussian_noise_knows_no_direction(dim):
     s = np.zeros(dim)

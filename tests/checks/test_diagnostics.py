@@ -45,6 +45,7 @@ def weighted(release, model, rng):
     )
 
 
+@pytest.mark.thorough
 def test_c2st_sees_what_differs_and_not_what_agrees():
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(80, 2)), rng.normal(size=(80, 2))
@@ -53,6 +54,7 @@ def test_c2st_sees_what_differs_and_not_what_agrees():
     assert c2st(a, b + 2, rng=rng, folds=2) > 0.5 + stats.norm.isf(1e-6) * error
 
 
+@pytest.mark.thorough
 def test_c2st_is_the_same_for_one_seed_with_any_executor_and_any_units():
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(60, 1)), rng.normal(size=(60, 1))
@@ -97,6 +99,7 @@ def test_ks_names_the_parameter_that_is_wrong():
     assert np.all(found.adjusted >= found.p_value) and found.adjusted.max() <= 1
 
 
+@pytest.mark.thorough
 @settings(max_examples=20)
 @given(n=st.integers(5, 300), draws=st.integers(2, 60), alarm=st.sampled_from([0.01, 0.05, 0.2]))
 def test_the_band_holds_the_diagonal_and_its_p_value_runs_from_0_to_1(n, draws, alarm):

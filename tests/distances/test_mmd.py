@@ -76,6 +76,7 @@ def test_it_is_a_distance(kernel, x, y):
     assert abs(distance.between(x[::-1], y[None, ::-1])[0] - there) <= ROUNDING
 
 
+@pytest.mark.thorough
 @every_kernel
 def test_chunks_executors_and_bad_rows_change_nothing(kernel, monkeypatch):
     rng = np.random.default_rng(0)
@@ -142,6 +143,7 @@ def exactly(kernel, u, v):
 ERROR_KERNELS = [*KERNELS, Gaussian(100.0), Matern(50.0, 2.5)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("features", [None, 30], ids=["kernel", "random features"])
 @pytest.mark.parametrize("origin", [0.0, 1e6])
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -193,6 +195,7 @@ def long_means(kernel, a, b):
     return (1 - {0.5: 1, 1.5: 1 + s, 2.5: 1 + s + s * s / 3}[kernel.nu] * np.exp(-s)).mean()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 63, reason="long doubles are no longer than doubles here"
 )

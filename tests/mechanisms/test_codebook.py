@@ -260,6 +260,7 @@ def mechanisms(draw):
     return Published(noise, **done) if done else noise
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(st.lists(mechanisms(), min_size=1, max_size=3), st.integers(0, 2**32))
 def test_a_mechanism_comes_back(parts, seed):

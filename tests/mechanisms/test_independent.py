@@ -126,6 +126,7 @@ def test_the_posterior_agrees_with_quadrature():
     assert found.info["doubt"] == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", [INDEPENDENT, dpsbi.Model(PRIOR, shared, independent=True)])
 def test_counts_drawn_last_are_summed_out_first(model):
     "Which needs no declaration, and so forgives a false one."
@@ -169,6 +170,7 @@ def test_simulations_are_counted():
     assert sum(made) == found.info["simulations"]
 
 
+@pytest.mark.thorough
 def test_a_false_declaration_is_noticed():
     model = dpsbi.Model(PRIOR, shared, independent=True)
     with pytest.warns(UserWarning, match="leave out independent=True"):

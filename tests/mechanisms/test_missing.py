@@ -76,6 +76,7 @@ def test_exact_engines_know_what_nan_says(name, engine):
     assert abs(found.std()[0] / sd - 1) < 5 / np.sqrt(2 * worth) + 0.02
 
 
+@pytest.mark.thorough
 def test_a_network_reads_them_too():
     name = "some suppressed, some missing"
     mean, sd = truth(name)

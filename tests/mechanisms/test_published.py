@@ -210,6 +210,7 @@ def test_the_loss_of_one_value_is_the_plain_sum(t, moved, epsilon):
     assert exact <= Fraction(loss.rho) <= exact * (1 + Fraction(1, 2**50))
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0.05, 5), st.floats(1e-9, 0.1), st.sampled_from([1, 2, 7]), st.integers(1, 4))
 def test_discrete_gaussian_calibration_is_valid_and_tight(epsilon, delta, dim, moved):
@@ -451,6 +452,7 @@ def rounded_counts():
     return seen, model, mean, math.sqrt(p @ (rate - mean) ** 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "method",
     [
@@ -556,6 +558,7 @@ RULES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("known", GRID, ids=repr)
 @pytest.mark.parametrize("rules", RULES, ids=str)
 def test_places_of_a_grid_are_added_up(known, rules):

@@ -141,6 +141,7 @@ def test_pure_calibration_is_valid_and_tight(sensitivity, epsilon):
     assert dpsbi.Ledger(epsilon).spend(fitted.cost(query), "all of it") is not None
 
 
+@pytest.mark.thorough
 @given(positive, st.floats(1e-3, 50), st.floats(1e-12, 0.5))
 def test_gaussian_calibration_is_valid_and_tight(sensitivity, epsilon, delta):
     query = dpsbi.Query(identity, sensitivity, norm="l2")
@@ -253,6 +254,7 @@ print(Newcomer(2.0), list(dpsbi.mechanisms.kinds())[-1])
 """
 
 
+@pytest.mark.thorough
 def test_a_mechanism_is_known_by_standing_there(tmp_path):
     shutil.copytree(Path(dpsbi.__file__).parent, tmp_path / "dpsbi")
     (tmp_path / "dpsbi" / "mechanisms" / "zz_newcomer.py").write_text(NEWCOMER)
@@ -408,6 +410,7 @@ def levels_by_quadrature(y, sd):
     return np.array([(p * mu).sum(), (p * tau).sum()]) / p.sum()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["importance", "infer", "smc_abc", "pseudo_marginal"])
 def test_a_hierarchical_prior_of_ones_own_goes_through_every_engine(method):
     model = dpsbi.Model(TwoLevels(), lambda theta, rng: rng.normal(theta[:, :1], 1.0))
@@ -502,6 +505,7 @@ for name in ("Budgets", "sppe", "sple", "amortise", "rnpe"):
 """
 
 
+@pytest.mark.thorough
 def test_only_neural_methods_need_torch():
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -527,6 +531,7 @@ def test_the_demonstration_counts_its_epidemics():
     assert bar.n == bar.total  # never more than all of it
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("exact", [True, False])
 def test_the_demonstration_shows_both_releases(exact, monkeypatch, capsys, tmp_path):
     from dpsbi import demo as demo

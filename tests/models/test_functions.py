@@ -94,6 +94,7 @@ def test_a_number_is_a_data_set_of_one_value(number):
         assert found.values.shape == (len(found), 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("failures", ["raise", "nan"])
 @pytest.mark.parametrize("function", [thinned, by_seed, lambda rate, p, rng: rng.random(2)])
 def test_one_result_with_any_executor(function, failures):
@@ -315,6 +316,7 @@ def test_without_cloudpickle_the_error_names_the_mend(monkeypatch):
         pickle.dumps(Portable(lambda x: x))
 
 
+@pytest.mark.thorough
 def test_a_script_s_own_function_arrives_in_a_spawned_process(tmp_path):
     script = tmp_path / "analysis.py"
     script.write_text(
@@ -346,6 +348,7 @@ def by_bits(rate, rng):
     return own.poisson(rate, 8).astype(float)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("failures", ["raise", "nan"])
 def test_a_plain_function_is_replayed_row_by_row(failures):
     "What a tape says to its caller is neither an error of the function nor a failed simulation."
@@ -378,6 +381,7 @@ def test_infer_goes_on_where_a_function_cannot_be_replayed():
     assert "bit_generator" in line["error"] and not found.exact
 
 
+@pytest.mark.thorough
 def test_a_closure_of_many_rows_and_a_query_of_one_line_travel_too(tmp_path):
     width = 3
     release = dpsbi.Release([3.0, 4, 5], dpsbi.Query(lambda s: s, 1), dpsbi.Laplace(2.0))

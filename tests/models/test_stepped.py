@@ -228,6 +228,7 @@ class Ahead:
         return state[..., 0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gaps", [(), (2,)])
 def test_looking_ahead_reads_each_value_by_its_own_scale(gaps):
     scales = (0.01, 3.0, 0.02, 1.0)

@@ -81,6 +81,7 @@ def test_continuous_draws_follow_their_law(name, shape):  # false alarms: 1e-6 e
     follows(drawn.ravel(), law.cdf)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(20_000,), (4000, 5)], ids=str)
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts_follow_their_law(name, shape):  # false alarms: 1e-6 each

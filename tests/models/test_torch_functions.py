@@ -76,6 +76,7 @@ def test_threads_do_not_share_torch_s_own_state():
     assert all(np.array_equal(run(seed), found) for seed, found in enumerate(together))
 
 
+@pytest.mark.thorough
 def test_its_posterior_is_the_exact_one():
     "Gamma and Poisson with discrete noise: by tensors, and by the arrays' model."
     release = Release([30.0], counts.counting_query(), DiscreteLaplace(2.0))
@@ -138,6 +139,7 @@ def test_what_is_returned_must_be_a_tensor_with_a_row_for_each():
         importance(release, Model.from_torch(lambda rate, p: p[:3], PRIOR), **how)
 
 
+@pytest.mark.thorough
 def test_inputs_can_be_moved_on_a_device_as_by_arrays():
     "The same inputs give the same values, and the same draws to rounding."
     prior = Prior(mean=stats.norm(0, 2))

@@ -555,6 +555,7 @@ def priced_once(monkeypatch):
     monkeypatch.setattr(svt, "cheaper_cost", ONCE)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize("distance, outcome", list(itertools.product(DISTANCES, OUTCOMES)))
 def test_the_public_side_is_the_same_whatever_the_records_are(distance, outcome):
@@ -564,6 +565,7 @@ def test_the_public_side_is_the_same_whatever_the_records_are(distance, outcome)
         assert public_side(x, distance, "replace", **OUTCOMES[outcome]) == usual, name
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("priced_once")
 @pytest.mark.parametrize("distance, outcome", list(itertools.product(DISTANCES, OUTCOMES)))
 def test_nor_how_many_there_are_where_that_is_confidential(distance, outcome):

@@ -129,6 +129,7 @@ def release_of(x, query, mechanism, delta):
     return public, charged
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("kind", MECHANISMS)
@@ -250,6 +251,7 @@ def accepts_everything(x, distance, **how):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
 @pytest.mark.parametrize(
     "how",

@@ -306,6 +306,7 @@ def apart(edge, move):
     return low, high
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", (0.0, 1e-9, 0.1, 0.4))
 def test_the_error_of_distances_and_their_rounding_are_charged(error):
     S = 1.0 + 2 * error  # what the computed distances of neighbours move

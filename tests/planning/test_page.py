@@ -131,6 +131,7 @@ def test_without_ipywidgets_the_remedy_is_named(page):
         assert page.figure("count", 50, 0.3) is not None
 
 
+@pytest.mark.thorough
 def test_the_library_does_not_import_ipywidgets():
     code = (
         "import sys, dpsbi.planning.explore, dpsbi.planning.explore\n"

@@ -336,6 +336,7 @@ def test_a_law_that_goes_on_from_another_finds_the_same():
         agrees(np.log(one.std() / two.std()), 0, few, verbose=False)
 
 
+@pytest.mark.thorough
 def test_simulations_near_the_truths_are_few_and_shared():
     made = []
 

@@ -210,6 +210,7 @@ def test_few_values_are_kept_of_very_many(name, monkeypatch):
     assert np.array_equal(thin.confidential.weights, few.weights)
 
 
+@pytest.mark.thorough
 def test_chains_keep_every_so_many_th_draw(monkeypatch):
     whole = ENGINES["input_smc"](COUNTS, np.random.default_rng(11))
     monkeypatch.setattr("dpsbi.posterior.weights.MAX_KEPT_NUMBERS", 3_000)
@@ -305,6 +306,7 @@ def test_a_value_that_was_not_published_has_a_posterior():
     agrees(a.mean(), b.mean(), np.hypot(a.mcse(), b.mcse()), alarm=1e-6, verbose=False)
 
 
+@pytest.mark.thorough
 def test_batches_of_which_all_fail_have_values_too():
     def stubborn(rate, rng):
         counts = rng.poisson(rate, 4)

@@ -181,6 +181,7 @@ def test_a_file_gives_back_every_bit(p, info, data):
     assert kept.log_weights is None or back.log_weights.tobytes() == kept.log_weights.tobytes()
 
 
+@pytest.mark.thorough
 @settings(max_examples=300)
 @given(posteriors(), st.data())
 def test_a_damaged_file_is_refused_or_read_never_worse(p, data):
@@ -338,6 +339,7 @@ OUTLIERS = np.zeros((21, 2))  # two, that weigh little beside what is shown
 OUTLIERS[[9, 14], [0, 1]] = -3.7e5, -4.9e5
 
 
+@pytest.mark.thorough
 @settings(max_examples=12)
 @example(Posterior(OUTLIERS, np.where(OUTLIERS.any(1), -10.3, 0.0)))
 @given(posteriors())

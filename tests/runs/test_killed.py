@@ -335,6 +335,7 @@ def wide_importance(path, rng):
     return importance(release, model, rng=rng, **how)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_short_lives_are_enough_within_a_round(tmp_path, monkeypatch):
     assert many_lives(monkeypatch, wide_importance, tmp_path) == 51  # sixteen batches, and each

@@ -76,6 +76,7 @@ def test_a_quick_run_says_nothing_in_a_log(clock, capsys):
     assert said.err == "" and said.out == ""
 
 
+@pytest.mark.thorough
 def test_a_long_run_says_in_a_log_which_engine_begins_and_how_it_ended(monkeypatch, capsys):
     monkeypatch.setattr(running, "DELAY", 0.0)
     history = found_by(HARD).info["history"]
@@ -260,6 +261,7 @@ def test_silence_is_silent(monkeypatch, capsys):
     assert said.err == "" and said.out == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("executor", [False, True])
 def test_a_run_that_speaks_gives_the_same_bits(monkeypatch, tmp_path, executor):
     from concurrent.futures import ThreadPoolExecutor

@@ -325,6 +325,7 @@ def copies_told(path):
     return {what: fingerprint_of(pickle.loads(each)) for what, each in packed.items()}
 
 
+@pytest.mark.thorough
 def test_another_process_tells_the_same(tmp_path):
     "Whose sets are in another order; of what it has made itself, and of what it was sent."
     alone = {what: fingerprint_of(before) for what, (before, _) in EDITS.items()}

@@ -12,6 +12,7 @@ import dpsbi
 from dpsbi.simulators import birth_death as bd
 
 
+@pytest.mark.thorough
 def test_a_patients_release_goes_through_importance_sampling_on_any_executor():
     query = bd.patient_query()
     noise = dpsbi.DiscreteLaplace.calibrate(query, 1.0, step=query.step)

@@ -104,6 +104,7 @@ def test_update_is_the_conjugate_posterior():
         follows(theta[:, j], stats.beta(a, b).cdf)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "n, classes, levels, alpha, mechanism",
     [
@@ -147,6 +148,7 @@ def test_data_augmentation_against_the_direct_sum(n, classes, levels, alpha, mec
     agrees(found.mean(), np.concatenate(means), found.mcse(), verbose=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:R-hat")
 def test_data_augmentation_on_the_published_release():
     exact = exact_posterior(published(), 100)

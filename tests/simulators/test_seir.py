@@ -72,6 +72,7 @@ def test_one_person_moves_the_counts_no_farther_than_claimed_and_so_far(norm, or
     assert query.sensitivity == pytest.approx(max(apart)) and query.step == 1 and query.dim == 3
 
 
+@pytest.mark.thorough
 def test_paths_stay_within_the_population():
     village, rng = seir.seir_state_space(100, 5), np.random.default_rng(4)
     query, noise = seir.new_cases_query(5), dpsbi.DiscreteLaplace(2.0)

@@ -123,6 +123,7 @@ def test_pure_infection_is_geometric_at_first(method):
     follows_pmf(I[:, 0], grid, stats.geom.pmf(grid, np.exp(-3.0)))
 
 
+@pytest.mark.thorough
 def test_the_clock_agrees_with_the_exact_method():
     "Kolmogorov-Smirnov at six times and two starts, together one false alarm in a million."
     times, theta = np.array([1.0, 2.0, 4.0, 6.0, 9.0, 14.0]), np.tile([1.4, 0.3], (8000, 1))
