@@ -32,7 +32,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
 QUICK := -m "not slow and not thorough"
 
-test: .venv/.installed  # what sees a mutant, and what is quick; ARGS="-k svt", ARGS=nbs/owner: all fast ones there
+test: .venv/.installed  # what sees a mutant, and what is quick; ARGS="-k svt", ARGS=nbs/owner: all that is fast there
 	@echo "The tests, and the pages whose own cells catch a fault: some 5 minutes on two cores, for all of them ..."
 	@$(PYTEST) $(or $(ARGS),$(QUICK))
 
