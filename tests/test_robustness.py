@@ -1106,6 +1106,7 @@ def another(name):
     )
 
 
+@pytest.mark.thorough
 @cases("name, what", CHECKPOINTED, ["seed", "release", "prior", "method"])
 def test_a_checkpoint_of_another_run_is_refused(name, what, tmp_path):
     content = good("sppe" if name == "da_mcmc" else "da_mcmc") if what == "method" else good(name)

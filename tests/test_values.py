@@ -14,6 +14,10 @@ from calls import CALLS, LOOSE, VALUES, digest, made
 
 KEPT = json.loads(VALUES.read_text())
 NEAR, OFF = 1e-5, 0.2
+LONG = """infer_a_state_space infer_an_epidemic infer_by_a_network infer_independent_reals
+    infer_independent_values infer_many_rates infer_many_values infer_records input_smc
+    input_smc_of_many_laws da_unknown_n pseudo_marginal_of_plain_functions score sple
+    sppe_of_many_values two_samples""".split()
 
 
 def near(found, kept):
@@ -44,7 +48,9 @@ def near_by_sds(found, kept):
             yield f"{key}: {found[key]}, kept is {value}"
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.thorough) if n in LONG else n for n in CALLS]
+)
 def test_a_call_gives_what_is_kept(name):
     values, kept = made(name, 1), KEPT[name]
     assert kept.keys() <= values.keys()

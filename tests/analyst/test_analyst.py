@@ -55,6 +55,7 @@ def test_one_seed_one_result(method):
     )
 
 
+@pytest.mark.thorough
 @methods
 def test_the_executor_changes_nothing(method):
     alone = method(rng=np.random.default_rng(1))
@@ -163,6 +164,7 @@ def test_importance_agrees_with_enumeration(s_dp, scale, shape, seed):
     assert abs(found.mean()[0] - exact.mean) < 5.5 * found.mcse()[0]
 
 
+@pytest.mark.thorough
 def test_parameters_with_borders_and_a_simplex():
     prior = dpsbi.Prior(mix=stats.dirichlet([1.0, 1.0, 1.0]), rate=stats.uniform(0, 50))
     model = dpsbi.Model(
@@ -339,6 +341,7 @@ def test_beyond_a_prior_of_ones_own_nothing_fails_and_no_draw_is_shown(name, sup
     assert prior.where(found.theta).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("support", SUPPORTS)
 def test_points_beyond_the_prior_change_no_posterior(support):
     "Against 20,000 draws of the prior, weighed by an integral: six standard errors, 2e-9 each."

@@ -45,6 +45,7 @@ def release_at(epsilon, value=30.0):
     return Release([value], QUERY, Laplace.calibrate(QUERY, epsilon))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", (0.2, 1.0))
 def test_refine_starts_from_the_one_fit(every, epsilon):
     release, rng = release_at(epsilon), np.random.default_rng(1)

@@ -203,6 +203,7 @@ def test_the_same_seed_and_any_executor():
     np.testing.assert_array_equal(one.weights, other.weights)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on(tmp_path):
     path, made = tmp_path / "run.npz", []
 

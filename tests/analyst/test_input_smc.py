@@ -99,6 +99,7 @@ def test_counts_are_solved(values, draws):  # false alarm: 1e-6
     assert found.exact and found.ess > 0.8 * draws and found.info["simulations"] < 50 * draws
 
 
+@pytest.mark.thorough
 def test_chains_go_on_until_they_forget_where_they_began():
     found = run(*counts(5), draws=400, limit=60_000)
     assert found.exact and min(found.info["worth"]) >= MIN_ESS_PER_CHAIN * found.info["chains"]
@@ -180,6 +181,7 @@ def test_the_same_seed_gives_the_same_draws_whatever_the_executor(whole):
     assert not np.array_equal(whole.theta, run(*counts(3), seed=2, **SHORT).theta)
 
 
+@pytest.mark.thorough
 def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, monkeypatch):
     from dpsbi.analyst.smc import tempering as clouds
 
@@ -299,6 +301,7 @@ def test_simulations_that_fail_count_as_impossible():  # false alarm: 1e-6
     agrees(found.mean(), known.mean(), np.hypot(found.mcse(), known.mcse()))
 
 
+@pytest.mark.thorough
 def test_a_mechanism_that_moves_the_mean():  # false alarm: 1e-6
     mechanism = BinomialResponse(1000, 20, 500)
     prior = Prior(share=stats.beta(2, 5))
@@ -643,6 +646,7 @@ def test_local_lines_serve_where_one_line_is_refused():
     agrees(found.mean()[0], exact, found.mcse()[0] + 3e-3, verbose=False)
 
 
+@pytest.mark.thorough
 def test_tails_without_a_mean_are_not_called_exact():
     "Nothing is known of b, whose prior has no mean; a alone is exact."
     level = lambda theta, rng: theta[:, :1] + rng.normal(size=(len(theta), 3))

@@ -198,6 +198,7 @@ def test_other_engines_with_every_noise_and_everything_done(noise, done, engine)
 ROTATED = [(list(NOISES)[i % len(NOISES)], done) for i, done in enumerate(DONE)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise, done", ROTATED)
 def test_what_is_predicted_of_the_counts_is_exact(noise, done):
     "Sums over rates and both counts; false alarms: as `agrees` states."
@@ -253,6 +254,7 @@ def test_infer_hands_a_model_of_records_the_whole_release():
     assert found.confidential.theta.shape[1] == 2  # the missing count too
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("noise", NOISES)
 def test_files_codes_and_prices_in_every_cell(noise, done, tmp_path):

@@ -126,6 +126,7 @@ def test_gaussian_noise_on_a_normal_mean_has_a_closed_form():
     )
 
 
+@pytest.mark.thorough
 def test_two_parameters_by_quadrature():
     """Gaussian noise on the mean and variance of normal records: the mean's part is closed, the
     variance's an integral.

@@ -505,6 +505,7 @@ def laplace_from_0(y, b):
     return mean, *(quantile(q) for q in (0.5, 0.025, 0.975))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", [Laplace, DiscreteLaplace])
 @pytest.mark.parametrize("b", [1e5, 1e6, 1e9, 1e12])
 @pytest.mark.parametrize("share", [0.0, 0.5, 3.0, 100.0])

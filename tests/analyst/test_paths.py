@@ -176,6 +176,7 @@ def test_a_chain_that_stays_keeps_its_path_and_one_that_moves_does_not():
     assert np.array_equal(stays, (np.diff(values, axis=1) == 0).all(axis=2))
 
 
+@pytest.mark.thorough
 def test_infer_and_refine_keep_paths_and_states():
     rng = np.random.default_rng(5)
     found = dpsbi.infer(RELEASE, Walk(), rng=rng, target_ess=400, progress=False)
@@ -235,6 +236,7 @@ def test_replicates_begin_anew():
     agrees(series.mean(), 0.0, series.mcse(), verbose=False)  # whatever was released
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method, draws", [("importance", 2000), ("metropolis", 3000)])
 def test_the_true_count_behind_a_noisy_one(method, draws):
     release = dpsbi.Release([37.4], counts.counting_query(), dpsbi.Laplace(5.0))

@@ -39,6 +39,7 @@ def same(a, b):
     )
 
 
+@pytest.mark.thorough
 @kernels
 def test_one_seed_one_result_with_any_executor(kernel):
     alone = run(kernel=kernel)
@@ -87,6 +88,7 @@ def test_the_mechanism_kernel_agrees_with_enumeration(s_dp, scale, shape, seed):
     )
 
 
+@pytest.mark.thorough
 @kernels
 @pytest.mark.parametrize(
     "s_dp, noise",

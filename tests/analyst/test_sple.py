@@ -259,6 +259,7 @@ def test_weights_do_not_speak_where_nothing_could_have_been_released(posterior):
     assert weighed(posterior.likelihood, mute) is posterior.likelihood
 
 
+@pytest.mark.thorough
 def test_a_seed_fixes_the_result_on_any_number_of_threads(posterior):
     with threadpool_limits(2):
         assert np.array_equal(

@@ -216,6 +216,7 @@ def test_the_power_is_looked_for_beyond_a_dip_of_the_effective_size(wanted, leas
         assert size(power + 0.1) < size(power)
 
 
+@pytest.mark.thorough
 def test_held_out_pairs_lie_where_training_goes(monkeypatch):
     """A fold is small: by a power of its own, its contexts would come from far outside of what is
     trained.

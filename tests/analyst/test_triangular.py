@@ -174,6 +174,7 @@ def test_widths_are_not_those_of_the_simulations_that_were_fitted():
     assert 0.87 < np.exp(mean_log_sd) < 1.0  # six seeds: 0.92 ± 0.01, and uncorrected 0.83
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("straight", [True, False])
 @pytest.mark.parametrize("degree", range(4))
 def test_what_is_constant_or_known_is_fitted(degree, straight):

@@ -115,6 +115,7 @@ def test_the_band_holds_the_diagonal_and_its_p_value_runs_from_0_to_1(n, draws, 
     assert 0 <= ecdf_p_value(np.random.default_rng(n).integers(0, draws + 1, n), draws) <= 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", [exact, weighted])
 def test_calibration_passes_the_exact_posterior_and_fails_a_narrow_one(method):
     how = dict(replications=150, draws=40, rng=np.random.default_rng(6), progress=False)

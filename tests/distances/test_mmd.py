@@ -65,6 +65,7 @@ def test_one_record_moves_it_by_at_most_the_sensitivity(kernel, estimator, x, mo
     )
 
 
+@pytest.mark.thorough
 @every_kernel
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(x=records, y=records)
@@ -225,6 +226,7 @@ def test_the_error_is_not_exceeded_by_data_sets_that_lie_apart(kernel, d):
             assert abs(distance.between(x, y)[0] - truth) <= distance.error, (n, estimator)
 
 
+@pytest.mark.thorough
 def test_two_thousand_records_in_another_order_are_the_same_data_set():
     """In three dimensions, where a plain sum of floats moves by dozens of steps of 2^-20 of the
     sensitivity.
@@ -373,6 +375,7 @@ def broken(n, rng):
     yield (np.arange(n) % 2).astype(np.float32), (np.arange(n) % 2).astype(float)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("relation", ["replace", "add-remove"])
 def test_no_record_makes_a_distance_raise_or_warn_or_change_its_kind(relation):
     rng = np.random.default_rng(5)

@@ -145,6 +145,7 @@ def test_counts_drawn_last_are_summed_out_first(model):
     agrees(found.mean(), again.mean(), np.hypot(found.mcse(), again.mcse()), verbose=False)
 
 
+@pytest.mark.thorough
 def test_infer_takes_this_road_within_its_budget():
     rng = np.random.default_rng(7)
     model = dpsbi.Model(PRIOR, halves, independent=True)

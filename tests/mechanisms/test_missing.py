@@ -110,6 +110,7 @@ def test_denoising_knows_what_is_missing_and_what_is_suppressed(name):
     assert abs(found.mean()[0] - mean) < 0.2 * sd
 
 
+@pytest.mark.thorough
 def test_one_fit_answers_suppressed_values():
     seen = released("suppressed")
     quick = Training(final_steps=150, members=1)

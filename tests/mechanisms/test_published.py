@@ -121,6 +121,7 @@ def probability_between(noise, low, high, s):
     return law.cdf(high) - law.cdf(low)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from(LINE), st.floats(-5, 20))
 def test_continuous_noise_too(data, noise, s):

@@ -436,6 +436,7 @@ SLOW_RUNS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("run", SLOW_RUNS.values(), ids=SLOW_RUNS)
 def test_no_worker_gets_more_than_sixteen_calls_at_once(run):

@@ -300,6 +300,7 @@ def test_whole_series_and_steps_give_one_posterior():
     agrees(stepped.log_evidence, whole.log_evidence, error, verbose=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "model",
     [space(begin_dict, go_on_dict), space(*MANY[3], vectorised=True)],

@@ -72,6 +72,7 @@ def draws(name, arguments, shape, seed):
     return getattr(rng, name)(*arguments, size=shape)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(20_000,), (4000, 5)], ids=str)
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous_draws_follow_their_law(name, shape):  # false alarms: 1e-6 each

@@ -349,6 +349,7 @@ def test_simulations_near_the_truths_are_few_and_shared():
     assert sum(made) <= 2 + 1000 + 16 * 3000
 
 
+@pytest.mark.thorough
 def test_a_fixed_truth_and_a_release_that_was_made_have_simulations_near_them():
     at = quick(SURE, {"mean": (SHARP, Gaussian)}, epsilons=(0.3,), at={"mean": 0.5}, **THIN)
     agrees(at.table.sd, sharp_sd(0.3), at.table.sd_error)
@@ -629,6 +630,7 @@ def test_a_killed_plan_goes_on_to_the_same_rows(tmp_path):
     assert resumed.rows == quick(MODEL, work).rows
 
 
+@pytest.mark.thorough
 def test_a_plan_that_is_killed_near_the_truths_goes_on_from_there(tmp_path):
     work = {"mean": (SHARP, Gaussian)}
     given = THIN | dict(epsilons=(0.3,))

@@ -273,6 +273,7 @@ def test_a_resumed_run_keeps_the_same_values(tmp_path, monkeypatch):
     assert np.array_equal(part.confidential.theta, whole.confidential.theta)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", [consensus, smc_abc])
 def test_a_killed_run_keeps_the_same_values(engine, tmp_path):
     options = dict(max_simulations=20_000, **QUIET)
@@ -326,6 +327,7 @@ def test_batches_of_which_all_fail_have_values_too():
     assert said.beyond.dim == 1 and (said.posterior["rate"] >= 11).all()
 
 
+@pytest.mark.thorough
 def test_prediction_and_its_groups(weighed):
     said = predict(weighed, RELEASED, COUNTS, rng=np.random.default_rng(17), from_prior=50, **QUIET)
     assert said.again.shape == said.released.shape == (2000, 3)

@@ -85,6 +85,7 @@ def test_equal_weights_agree_with_numpy(theta, q):
     assert (Posterior(theta, np.full(len(theta), -7.0)).quantile(q) == expected).all()
 
 
+@pytest.mark.thorough
 @given(posteriors(st.just(True)), st.floats(-1e4, 1e4))
 def test_a_constant_added_to_log_weights_changes_nothing(p, constant):
     log_weights = np.log(p.weights, where=p.weights > 0, out=np.full(len(p), -np.inf))
@@ -163,6 +164,7 @@ jsonable = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @given(
     posteriors(),
     st.dictionaries(st.text().filter(lambda key: key != "chains"), jsonable, max_size=3),

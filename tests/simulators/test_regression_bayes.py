@@ -110,6 +110,7 @@ def test_regression_simulator_in_distribution():
     agrees((z[:, i] * z[:, j]).mean(axis=0), 0, 1 / np.sqrt(len(z)), verbose=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module, arguments", [(lr, (400, 2)), (nb, (50, 3, 2, (2, 3)))])
 def test_models_travel_and_repeat(module, arguments):
     make = lr.linear_regression if module is lr else nb.naive_bayes
@@ -161,6 +162,7 @@ def test_regression_bad_input(change):
         lr.linear_regression(**(dict(n=10, p=2) | change))
 
 
+@pytest.mark.thorough
 def test_regression_posterior_matches_the_reference():
     "Means and sds of data augmentation, known to two decimals; the alarm is one in a million."
     model, _ = lr.linear_regression(100, 2)

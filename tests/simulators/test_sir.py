@@ -230,6 +230,7 @@ def test_a_real_release_through_the_query():
     )
 
 
+@pytest.mark.thorough
 @methods
 @settings(deadline=None, max_examples=40)
 @given(

@@ -80,6 +80,7 @@ def test_steps_keep_probability_and_their_spread():
     assert np.isclose(middle @ grid**2, 0.8 * 0.09 + 0.2 * 1.0, rtol=1e-3)
 
 
+@pytest.mark.thorough
 def test_what_is_refused():
     seen = SeenCounts(AGENCY, 8.0)
     for act in (
