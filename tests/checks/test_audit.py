@@ -318,3 +318,21 @@ def test_bad_arguments(wrong):
         worst_neighbours(mean, TENS, rng=rng(20), **wrong)
     with pytest.raises(ValueError):
         Records(1.0, 0.0)
+
+
+# ---- its parts
+def test_a_bound_by_hand():
+    low, high = stats.beta.ppf(0.025, 900, 101), stats.beta.isf(0.025, 101, 900)
+    hits, other = np.array([900]), np.array([100])
+    found = outputs_room.epsilon_bound(hits, 1000, other, 1000, 0.01, 0.05)
+    assert found == pytest.approx(math.log((low - 0.01) / high), rel=1e-12)
+
+
+def test_last_digits_are_looked_at_where_one_output_is_a_fraction():
+    _, names = outputs_room.columns([[0.5], [1.0]], digits=True)
+    assert names == ["output 0", "lowest bit of output 0"]
+
+
+def test_an_event_that_is_likelier_under_the_second_input_counts():
+    never, often = np.zeros((4000, 1)), rng(9).integers(0, 2, (4000, 1)).astype(float)
+    assert outputs_room._bound(never, often, ["output 0"], 1.0, 0.0, 0.05, rng(10)).lower > 3

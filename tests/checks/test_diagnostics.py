@@ -4,6 +4,7 @@ the notebook.
 
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpsbi import DiscreteLaplace, Laplace, Posterior, Release
+from dpsbi import DiscreteLaplace, Laplace, Posterior, Prior, Release
 from dpsbi.checks import scores as classifier
-from dpsbi.checks.calibration import coverage, ecdf_band, ecdf_p_value, sbc
+from dpsbi.checks.calibration import _rank, coverage, ecdf_band, ecdf_p_value, sbc
 from dpsbi.checks.scorecard import score
 from dpsbi.checks.scores import (
     c2st,
@@ -273,3 +274,44 @@ def test_score_has_no_width_that_cancels_over_seeds(nearest):
         lambda rng: rng.choice([0.5, 2.0]) * exact, exact, seeds=(1, 2, 3, 4), size=50
     ).table()
     assert np.allclose(found.sd_factor, 2.0)
+
+
+# ---- their parts
+def test_a_truth_among_equal_draws_has_any_rank_among_them():
+    ranks = {
+        int(_rank(np.zeros((9, 1)), np.zeros(1), np.random.default_rng(k))[0]) for k in range(200)
+    }
+    assert ranks == set(range(10))
+
+
+def test_four_ranks_of_zero_among_one_draw_each():
+    assert ecdf_p_value(np.zeros(4, int), 1) == pytest.approx(2 / 16)
+
+
+def test_bands_of_two_parameters_share_the_false_alarms():
+    positions = np.random.default_rng(3).random((100, 2))
+    made = SimpleNamespace(ranks=positions, positions=positions, names=("a", "b"))
+    found = coverage(made, 0.9, alarm=0.04)
+    assert np.all(found.low == stats.binom.ppf(0.01, 100, 0.9) / 100)
+
+
+def test_a_distribution_function_is_farthest_off_just_before_a_draw():
+    assert classifier._sup_one(np.array([0.9]), np.ones(1), lambda x: x) == 0.9
+
+
+def test_draws_of_unequal_weight_are_worth_their_effective_number():
+    x, log_w = np.linspace(0, 1, 500)[:, None], np.where(np.arange(500) % 25, -20.0, 0.0)
+    a, b = Posterior(x, log_w, names=("x",)), Posterior(x + 0.2, names=("x",))
+    worth = a.ess * b.ess / (a.ess + b.ess)
+    found = ks(a, b)
+    assert 0.01 < found.p_value[0] < 0.9
+    assert found.p_value == pytest.approx(stats.kstwo.sf(found.distance, round(worth)))
+
+
+def test_a_kernel_in_unconstrained_space_has_its_jacobian():
+    prior = Prior(rate=stats.gamma(100))
+    theta = stats.gamma(100).rvs(4000, random_state=1)[:, None]
+    found = negative_log_density(
+        Posterior(theta, names=("rate",)), [100.0], by="kernel", prior=prior
+    )
+    assert found == pytest.approx(-stats.gamma(100).logpdf(100), abs=0.1)

@@ -26,8 +26,9 @@ from dpsbi.distances import (
     mmd_distance,
     summary_distance,
 )
+from dpsbi.distances import kernels as kernels
 from dpsbi.distances.kernels import _total
-from dpsbi.distances.mmd import ESTIMATORS
+from dpsbi.distances.mmd import ESTIMATORS, median_heuristic
 from dpsbi.privacy import Query
 
 KERNELS = [
@@ -542,3 +543,22 @@ def test_a_stated_error_is_the_authors_and_distances_end_where_it_would_no_longe
     far = summary_distance(statistic).between(np.zeros(1), np.array([[1e300], [2.0**29], [3.0]]))
     assert far.tolist() == [2.0**29, 2.0**29, 3.0]
     assert StatedDistance(gap, 2.0, error=0.5).computed_sensitivity == 3.0
+
+
+# ---- their parts
+def test_the_median_heuristic_pairs_no_record_with_itself():
+    assert median_heuristic([[[0.0], [1.0], [3.0]]], np.random.default_rng(1)) == 2.0
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+def test_a_matern_kernel_by_its_formula(nu):
+    kernel, rng = kernels.Matern(1.0, nu), np.random.default_rng(2)
+    assert kernel.spread(1.3) == pytest.approx(1 - float(kernel(1.3**2)), rel=1e-12)
+    features = np.cos(kernel.draw_frequencies(40_000, 1, rng)[:, 0])  # se below 0.004
+    assert features.mean() == pytest.approx(float(kernel(1.0)), abs=0.02)
+
+
+def test_a_sum_by_blocks_counts_each_pair_twice(monkeypatch):
+    monkeypatch.setattr(kernels, "_BLOCK", 16)
+    a, kernel = np.random.default_rng(3).normal(size=(9, 2)), kernels.Matern(1.0)
+    assert kernels._total(kernel, 1.0, a) == kernels._total(kernel, 1.0, a, a)

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import special
+from scipy import integrate, special
 
 from dpsbi.accounting.costs import Cost
 from dpsbi.accounting.ledger import Ledger
 from dpsbi.accounting.losses import PureLoss, RenyiLoss, ZCDPLoss, next_up
 from dpsbi.checks.testing import follows_pmf
+from dpsbi.owner import laplace_difference as laplace_difference
 from dpsbi.owner.selection import NoisySmallest, noisy_smallest
 from dpsbi.owner.svt import NOISES, Private, Run, Seeded, SparseVector
 from dpsbi.owner.svt_loss import (
@@ -628,3 +629,9 @@ def test_a_stream_ends_with_its_own_accepts(accepted):
 def test_a_price_is_of_a_whole_number_of_accepts(accepts):
     with pytest.raises(ValueError):
         SparseVector(1.0, 2, 4.0, 8.0).used(accepts)
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (0.5, 2.0)])
+def test_the_density_of_a_difference_has_the_integral_one(scales):
+    half = integrate.quad(lambda a: float(laplace_difference._density(a, *scales)), 0, np.inf)[0]
+    assert 2 * half == pytest.approx(1, rel=1e-8)

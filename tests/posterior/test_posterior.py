@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from dpsbi.posterior import plots as plots
 from dpsbi.posterior import posterior as posteriors_module
 from dpsbi.posterior.plots import corner, curve
 from dpsbi.posterior.posterior import Posterior, pack, unpack
@@ -427,3 +428,26 @@ def test_a_picture_needs_no_more_than_draws_weights_and_names():
                 assert np.allclose(a.get_xydata(), b.get_xydata())
         with pytest.raises(TypeError, match="must be posteriors, not int"):
             draw(plain, others=[1])
+
+
+# ---- the parts of pictures
+def test_a_draw_shares_its_weight_among_the_nearest_points():
+    grid = plots._bin(np.array([[0.25]]), np.ones(1), [0.0], [4.0], 5)
+    assert np.allclose(grid, [0.75, 0.25, 0, 0, 0])
+
+
+def test_a_density_does_not_fall_towards_an_edge():
+    theta = np.linspace(0, 1, 20_001)[:, None]
+    _, density = plots.smooth(theta, np.full(20_001, 1 / 20_001), 20_001, 100)
+    assert density[0] > 0.9 * density[50] and density[-1] > 0.9 * density[50]
+
+
+def test_lines_of_another_posterior_are_its_95_percent_intervals():
+    from matplotlib import pyplot as plt
+
+    theta = np.linspace([0, 0], [1, 2], 2001)
+    _, ax = plt.subplots()
+    plots._lines(ax, np.arange(2), {"other": Posterior(theta, names=("a", "b"))})
+    low = ax.lines[1].get_ydata()
+    plt.close()
+    assert np.allclose(low, [0.025, 0.05], atol=0.002)
