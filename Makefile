@@ -33,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 QUICK := -m "not slow and not thorough"
 
 test: .venv/.installed  # what sees a mutant, and what is quick; ARGS="-k svt", ARGS=nbs/owner: all that is fast there
-	@echo "The tests, and the pages whose own cells catch a fault: some 5 minutes on two cores, for all of them ..."
+	@echo "The tests, and the pages whose own cells catch a fault: some 4 minutes on two cores, for all of them ..."
 	@$(PYTEST) $(or $(ARGS),$(QUICK))
 
 test-thorough: .venv/.installed  # all other fast tests, and the fast cells of all other pages
