@@ -141,7 +141,7 @@ def truth(laws, unit):
     return delta
 
 
-def is_tight(loss, delta_of, delta, looser):
+def is_tight(loss, delta_of, delta, looser, higher=1e-3):
     "At the stated ε δ is no more than stated, and at a little less it is more."
     epsilon = loss.epsilon(delta)
     assert delta_of(mp.mpf(epsilon)) <= delta, (loss, delta, epsilon)
@@ -149,7 +149,7 @@ def is_tight(loss, delta_of, delta, looser):
         assert delta_of(mp.mpf(epsilon) * (1 - looser)) > delta, (loss, delta, epsilon)
     at = 0.9 * epsilon
     exact = delta_of(mp.mpf(at))
-    assert exact <= loss.delta(at) <= exact * (1 + 1e-3) + 1e-300, (loss, delta, at)
+    assert exact <= loss.delta(at) <= exact * (1 + higher) + 1e-300, (loss, delta, at)
 
 
 def of_law(parts, make, unit, laws=None):
@@ -254,8 +254,9 @@ def test_many_together_at_every_delta(loss, times):
     pure = isinstance(loss, PureLoss)
     unit = Fraction(loss.epsilon_0) if pure else 1 / Fraction(loss.scale)
     delta_of = of_law(((loss, times),), pure_law if pure else steps_law, unit)
+    higher = 5e-3  # three pure losses: what wraps around from below; a thousand: close to a jump
     for power in range(3, 16):
-        is_tight(ComposedLoss(((loss, times),)), delta_of, 10.0**-power, 1e-4)
+        is_tight(ComposedLoss(((loss, times),)), delta_of, 10.0**-power, 1e-4, higher)
 
 
 # ---- one loss, against many digits
