@@ -79,6 +79,8 @@ def chromium(folder: Path):
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
     driver.set_page_load_timeout(120)
+    # JupyterLab knows its current notebook by focus, which a headless window lacks
+    driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
     try:
         yield driver
     finally:
